@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0
+
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <net/inet_sock.h>
+#include <net/ip.h>
+#include <net/ipv6.h>
+
+struct ipv6_pinfo *rust_helper_inet6_sk_generic(struct sock *sk)
+{
+	return (struct ipv6_pinfo *)(((u8 *)sk) + sk->sk_prot->ipv6_pinfo_offset);
+}
+
+void rust_helper_inet_set_mc_loop(struct sock *sk)
+{
+	inet_set_bit(MC_LOOP, sk);
+}
+
+void rust_helper_inet_set_mc_all(struct sock *sk)
+{
+	inet_set_bit(MC_ALL, sk);
+}
+
+void rust_helper_inet6_set_mc_defaults(struct sock *sk)
+{
+	inet6_set_bit(MC6_LOOP, sk);
+	inet6_set_bit(MC6_ALL, sk);
+}
+
+void rust_helper_ipv6_pinfo_defaults(struct ipv6_pinfo *np)
+{
+	np->hop_limit = -1;
+	np->mcast_hops = IPV6_DEFAULT_MCASTHOPS;
+	np->pmtudisc = IPV6_PMTUDISC_WANT;
+}
+
+bool rust_helper_sk_ipv6only_default(struct net *net)
+{
+	return READ_ONCE(net->ipv6.sysctl.bindv6only);
+}
+
+u32 rust_helper_ip_saddr(struct sk_buff *skb)
+{
+	return (__force u32)ip_hdr(skb)->saddr;
+}
+
+u32 rust_helper_ip_daddr(struct sk_buff *skb)
+{
+	return (__force u32)ip_hdr(skb)->daddr;
+}
+
+struct in6_addr *rust_helper_ipv6_saddr(struct sk_buff *skb)
+{
+	return &ipv6_hdr(skb)->saddr;
+}
+
+struct in6_addr *rust_helper_ipv6_daddr(struct sk_buff *skb)
+{
+	return &ipv6_hdr(skb)->daddr;
+}
+
+bool rust_helper_skb_is_ipv4(struct sk_buff *skb)
+{
+	return skb->protocol == htons(ETH_P_IP);
+}
+
+int rust_helper_inet_iif(struct sk_buff *skb)
+{
+	return inet_iif(skb);
+}
+
+int rust_helper_inet_sdif(struct sk_buff *skb)
+{
+	return inet_sdif(skb);
+}
+
+int rust_helper_inet6_iif(struct sk_buff *skb)
+{
+	return inet6_iif(skb);
+}
+
+int rust_helper_inet6_sdif(struct sk_buff *skb)
+{
+	return inet6_sdif(skb);
+}
+
+struct in6_addr *rust_helper_sk_v6_rcv_saddr(struct sock *sk)
+{
+	return &sk->sk_v6_rcv_saddr;
+}
+
+struct in6_addr *rust_helper_sk_v6_daddr(struct sock *sk)
+{
+	return &sk->sk_v6_daddr;
+}
