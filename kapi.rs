@@ -10,7 +10,7 @@
 mod bindings;
 
 pub(crate) mod diag;
-pub(crate) mod folio;
+pub(crate) mod global;
 pub(crate) mod msg;
 pub(crate) mod net;
 pub(crate) mod proto;

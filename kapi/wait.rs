@@ -13,7 +13,10 @@ use core::marker::PhantomData;
 use kernel::{
     ffi::c_long,
     prelude::*,
-    sync::barrier::smp_mb,
+    sync::{
+        atomic::Full,
+        barrier::smp_mb, //
+    },
     types::Opaque, //
 };
 
@@ -117,7 +120,7 @@ impl<'a> Waiter<'a> {
                 unsafe { entry.write(new) };
                 // SAFETY: `head` is the socket's queue, and `entry` was just initialised.
                 unsafe { add(head, entry) };
-                smp_mb();
+                smp_mb(Full);
             }),
             head,
             _sk: PhantomData,
