@@ -59,6 +59,7 @@ class Machine:
         remove_leftovers()
         self.run = tempfile.mkdtemp(prefix=f"vm-{os.getpid()}-", dir="/run")
         self.children = []
+        self.litter = []
         self.status = b""
         self.kmsg = bytearray()
         self.selector = selectors.DefaultSelector()
@@ -129,10 +130,15 @@ class Machine:
         else:
             argv += ["-accel", "tcg,thread=multi", "-cpu", "max,-erms,-fsrm"]
         if args.link:
-            number = sum(args.link.encode()) % 200 + 1
-            mac = "52:54:" + ":".join(f"{byte:02x}" for byte in os.urandom(4))
-            argv += ["-netdev", f"socket,id=link,mcast=239.192.7.{number}:5643,localaddr=127.0.0.1",
-                     "-device", f"virtio-net-pci,netdev=link,mac={mac}"]
+            name, side = args.link.split(":")
+            here, there = (1, 2) if side == "a" else (2, 1)
+            local = f"/lab/link/{name}.{here}"
+            if os.path.exists(local):
+                os.unlink(local)
+            self.litter.append(local)
+            argv += ["-netdev", f"dgram,id=link,local.type=unix,local.path={local},"
+                                f"remote.type=unix,remote.path=/lab/link/{name}.{there}",
+                     "-device", f"virtio-net-pci,netdev=link,mac=52:54:00:07:00:0{here}"]
         argv += self.share("root", "/", "--readonly")
         argv += self.share("work", args.dir)
         for name, sink in (("stdout", sys.stdout.buffer), ("stderr", sys.stderr.buffer),
@@ -193,6 +199,9 @@ class Machine:
                 child.kill()
                 child.wait()
         shutil.rmtree(self.run, ignore_errors=True)
+        for path in self.litter:
+            if os.path.exists(path):
+                os.unlink(path)
 
 
 def remove_leftovers():
