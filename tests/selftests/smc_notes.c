@@ -57,7 +57,7 @@ void smc_note_poll(struct smc_notes *notes, int fd)
 
 	poll(&pfd, 1, 0);
 	smc_note(notes, " poll");
-	for (size_t i = 0; i < sizeof(bits) / sizeof(bits[0]); i++) {
+	for (size_t i = 0; i < ARRAY_SIZE(bits); i++) {
 		if (!(pfd.revents & bits[i].bit))
 			continue;
 		smc_note(notes, "%c%s", separator, bits[i].name);

@@ -107,20 +107,17 @@ int smc_socket(const struct smc_end *end, int flags)
 /* The loopback address of @family with port 0; returns its length. */
 socklen_t smc_loopback(int family, struct sockaddr_storage *addr)
 {
+	struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)addr;
+	struct sockaddr_in *in = (struct sockaddr_in *)addr;
+
 	memset(addr, 0, sizeof(*addr));
-	if (family == AF_INET) {
-		struct sockaddr_in *in = (struct sockaddr_in *)addr;
-
-		in->sin_family = AF_INET;
-		in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-		return sizeof(*in);
-	} else {
-		struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)addr;
-
-		in6->sin6_family = AF_INET6;
+	addr->ss_family = family;
+	if (family == AF_INET6) {
 		in6->sin6_addr = in6addr_loopback;
 		return sizeof(*in6);
 	}
+	in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	return sizeof(*in);
 }
 
 /* A listener on a free port of the loopback address, which goes to @addr. */

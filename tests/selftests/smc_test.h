@@ -28,6 +28,10 @@
 #define SMCPROTO_SMC	0
 #define SMCPROTO_SMC6	1
 
+#ifndef ARRAY_SIZE
+#define ARRAY_SIZE(array)	(sizeof(array) / sizeof((array)[0]))
+#endif
+
 /* An upper bound for anything that must happen soon; never a measure. */
 #define SMC_TIMEOUT_MS	10000
 
