@@ -11,6 +11,7 @@ mod bindings;
 
 pub(crate) mod diag;
 pub(crate) mod folio;
+pub(crate) mod global;
 pub(crate) mod llist;
 pub(crate) mod msg;
 pub(crate) mod net;

@@ -384,9 +384,10 @@ impl Sk {
     /// Whether the socket is to be reset rather than closed: `SO_LINGER` with time 0.
     pub(crate) fn linger_reset(&self) -> bool {
         // SAFETY: `self` is a live socket.
-        unsafe { bindings::sock_flag_linger(self.0.get()) }
-            // SAFETY: A field read as a whole.
-            && unsafe { (&raw const (*self.0.get()).sk_lingertime).read_volatile() } == 0
+        let lingers = unsafe { bindings::sock_flag_linger(self.0.get()) };
+        // SAFETY: A field read as a whole.
+        let time = unsafe { (&raw const (*self.0.get()).sk_lingertime).read_volatile() };
+        lingers && time == 0
     }
 
     /// The upper limit of a send buffer in the socket's namespace, in bytes: `tcp_wmem[2]`.

@@ -13,9 +13,9 @@ use core::marker::PhantomData;
 use kernel::{
     ffi::c_long,
     prelude::*,
-    sync::barrier::{
-        smp_mb,
-        Full, //
+    sync::{
+        atomic::Full,
+        barrier::smp_mb, //
     },
     types::Opaque, //
 };
