@@ -8,12 +8,37 @@
 
 #![cfg_attr(not(test), allow(dead_code))]
 
+#[path = "../../../bufpool"]
+mod bufpool {
+    pub(crate) mod size;
+}
+
+#[path = "../../../cdc"]
+mod cdc {
+    mod channel;
+    pub(crate) mod cursor;
+
+    #[cfg(test)]
+    pub(crate) use self::channel::Channel;
+}
+
 #[path = "../../../clc"]
 mod clc {
     pub(crate) mod eid;
 }
 
+#[path = "../../../conn"]
+mod conn {
+    pub(crate) mod close;
+}
+
 #[cfg(test)]
 mod tests {
+    mod channel;
+    mod close;
+    mod cursor;
     mod eid;
+    #[cfg(loom)]
+    mod ring_loom;
+    mod size;
 }
