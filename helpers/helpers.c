@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Non-trivial C macros and inline functions, wrapped for Rust as rust/helpers
+ * of the kernel does it. One file per header, sorted alphabetically.
+ */
+
+#include "inet.c"
+#include "net.c"
+#include "netlink.c"
+#include "sock.c"
+#include "sync.c"
+#include "tcp.c"
+#include "workqueue.c"
