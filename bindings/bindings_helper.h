@@ -4,6 +4,7 @@
  * Sorted alphabetically.
  */
 
+#include <linux/gfp.h>
 #include <linux/net.h>
 #include <linux/sock_diag.h>
 #include <linux/sockios.h>
@@ -21,6 +22,8 @@
 /* `bindgen` gets confused at certain things. */
 const gfp_t RUST_CONST_HELPER_SMC_LO_GFP_KERNEL = GFP_KERNEL;
 const long RUST_CONST_HELPER_MAX_SCHEDULE_TIMEOUT = MAX_SCHEDULE_TIMEOUT;
+const gfp_t RUST_CONST_HELPER___GFP_COMP = __GFP_COMP;
+const gfp_t RUST_CONST_HELPER___GFP_NORETRY = __GFP_NORETRY;
 const int RUST_CONST_HELPER_SK_MEM_RECV = SK_MEM_RECV;
 const unsigned int RUST_CONST_HELPER_TCP_ESTABLISHED = TCP_ESTABLISHED;
 const unsigned int RUST_CONST_HELPER_TCP_SYN_SENT = TCP_SYN_SENT;
