@@ -69,15 +69,13 @@ use kernel::{
     }, //
 };
 
+pub(crate) use self::close::Closed;
 use self::{
     chain::{
         Direction,
         Payer, //
     },
-    close::{
-        Closed,
-        PollView, //
-    }, //
+    close::PollView, //
 };
 use crate::{
     bufpool::{

@@ -7,6 +7,7 @@
 #include <linux/gfp.h>
 #include <linux/net.h>
 #include <linux/sock_diag.h>
+#include <linux/sockios.h>
 #include <linux/splice.h>
 #include <net/inet_common.h>
 #include <net/inet6_hashtables.h>
@@ -30,3 +31,7 @@ const unsigned int RUST_CONST_HELPER_TCP_SYN_RECV = TCP_SYN_RECV;
 const unsigned int RUST_CONST_HELPER_TCP_CLOSE = TCP_CLOSE;
 const unsigned int RUST_CONST_HELPER_TCP_LISTEN = TCP_LISTEN;
 const unsigned int RUST_CONST_HELPER_WQ_UNBOUND = WQ_UNBOUND;
+const unsigned int RUST_CONST_HELPER_SIOCINQ = SIOCINQ;
+const unsigned int RUST_CONST_HELPER_SIOCOUTQ = SIOCOUTQ;
+const unsigned int RUST_CONST_HELPER_SIOCOUTQNSD = SIOCOUTQNSD;
+const unsigned int RUST_CONST_HELPER_SIOCATMARK = SIOCATMARK;

@@ -156,14 +156,11 @@ impl Table {
     /// The first of the proposed EIDs that this host has.
     ///
     /// Proposed ones are raw: a peer's bytes need no rules, only to be equal.
-    pub(crate) fn negotiate<'a>(
-        &self,
-        proposed: impl IntoIterator<Item = &'a [u8; LEN]>,
-    ) -> Option<Eid> {
+    pub(crate) fn negotiate(&self, proposed: impl IntoIterator<Item = [u8; LEN]>) -> Option<Eid> {
         proposed.into_iter().find_map(|bytes| {
             self.effective()
                 .iter()
-                .find(|eid| eid.as_bytes() == bytes)
+                .find(|eid| *eid.as_bytes() == bytes)
                 .copied()
         })
     }

@@ -4,9 +4,10 @@
 //!
 //! Each room is the module's own file, named by path, beside a crate `kernel` that offers what it
 //! uses. A room added here gets a file of the same name in `tests/`; a model for loom has `loom`
-//! in the names of its tests.
+//! in the names of its tests. What a fuzzer is to break has a function in `fuzz.rs`.
 
-#![cfg_attr(not(test), allow(dead_code))]
+// The users of most items are in the module.
+#![allow(dead_code)]
 
 #[path = "../../../bufpool"]
 mod bufpool {
@@ -25,6 +26,7 @@ mod cdc {
 #[path = "../../../clc"]
 mod clc {
     pub(crate) mod eid;
+    pub(crate) mod wire;
 }
 
 #[path = "../../../conn"]
@@ -32,13 +34,22 @@ mod conn {
     pub(crate) mod close;
 }
 
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+#[cfg(any(test, fuzzing))]
+mod judge;
+
 #[cfg(test)]
 mod tests {
+    mod bytes;
     mod channel;
     mod close;
     mod cursor;
     mod eid;
+    mod fuzz;
+    mod machine;
     #[cfg(loom)]
     mod ring_loom;
     mod size;
+    mod wire;
 }

@@ -97,13 +97,13 @@ fn default_holds_only_while_the_table_is_empty() {
     assert_eq!(table.user(), []);
     assert_eq!(table.effective(), [Eid::DEFAULT]);
     assert_eq!(
-        table.negotiate([Eid::DEFAULT.as_bytes()]),
+        table.negotiate([*Eid::DEFAULT.as_bytes()]),
         Some(Eid::DEFAULT)
     );
 
     table.add(eid(b"A")).unwrap();
     assert_eq!(table.effective(), [eid(b"A")]);
-    assert_eq!(table.negotiate([Eid::DEFAULT.as_bytes()]), None);
+    assert_eq!(table.negotiate([*Eid::DEFAULT.as_bytes()]), None);
 
     table.remove(&padded(b"A")).unwrap();
     assert_eq!(table.effective(), [Eid::DEFAULT]);
@@ -157,8 +157,8 @@ fn negotiation_takes_the_first_proposed_that_the_host_has() {
     table.add(eid(b"A")).unwrap();
     table.add(eid(b"B")).unwrap();
     let (a, b, c) = (padded(b"A"), padded(b"B"), padded(b"C"));
-    assert_eq!(table.negotiate([&c, &b, &a]), Some(eid(b"B")));
-    assert_eq!(table.negotiate([&a, &b]), Some(eid(b"A")));
-    assert_eq!(table.negotiate([&c, &padded(b"a")]), None);
+    assert_eq!(table.negotiate([c, b, a]), Some(eid(b"B")));
+    assert_eq!(table.negotiate([a, b]), Some(eid(b"A")));
+    assert_eq!(table.negotiate([c, padded(b"a")]), None);
     assert_eq!(table.negotiate([]), None);
 }
