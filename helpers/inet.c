@@ -6,39 +6,6 @@
 #include <net/ip.h>
 #include <net/ipv6.h>
 
-struct ipv6_pinfo *rust_helper_inet6_sk_generic(struct sock *sk)
-{
-	return (struct ipv6_pinfo *)(((u8 *)sk) + sk->sk_prot->ipv6_pinfo_offset);
-}
-
-void rust_helper_inet_set_mc_loop(struct sock *sk)
-{
-	inet_set_bit(MC_LOOP, sk);
-}
-
-void rust_helper_inet_set_mc_all(struct sock *sk)
-{
-	inet_set_bit(MC_ALL, sk);
-}
-
-void rust_helper_inet6_set_mc_defaults(struct sock *sk)
-{
-	inet6_set_bit(MC6_LOOP, sk);
-	inet6_set_bit(MC6_ALL, sk);
-}
-
-void rust_helper_ipv6_pinfo_defaults(struct ipv6_pinfo *np)
-{
-	np->hop_limit = -1;
-	np->mcast_hops = IPV6_DEFAULT_MCASTHOPS;
-	np->pmtudisc = IPV6_PMTUDISC_WANT;
-}
-
-bool rust_helper_sk_ipv6only_default(struct net *net)
-{
-	return READ_ONCE(net->ipv6.sysctl.bindv6only);
-}
-
 u32 rust_helper_ip_saddr(struct sk_buff *skb)
 {
 	return (__force u32)ip_hdr(skb)->saddr;
@@ -92,4 +59,35 @@ struct in6_addr *rust_helper_sk_v6_rcv_saddr(struct sock *sk)
 struct in6_addr *rust_helper_sk_v6_daddr(struct sock *sk)
 {
 	return &sk->sk_v6_daddr;
+}
+
+/* As inet_create() initialises a socket, where this module has to do it itself. */
+void rust_helper_inet_sock_defaults(struct sock *sk, u16 protocol)
+{
+	struct inet_sock *inet = inet_sk(sk);
+
+	sk->sk_type = SOCK_STREAM;
+	sk->sk_protocol = protocol;
+	sk->sk_txrehash = READ_ONCE(sock_net(sk)->core.sysctl_txrehash);
+	inet->pmtudisc = READ_ONCE(sock_net(sk)->ipv4.sysctl_ip_no_pmtu_disc) ?
+			 IP_PMTUDISC_DONT : IP_PMTUDISC_WANT;
+	inet->uc_ttl = -1;
+	inet->mc_ttl = 1;
+	inet_set_bit(MC_LOOP, sk);
+	inet_set_bit(MC_ALL, sk);
+}
+
+/* As inet6_create() does it. */
+void rust_helper_inet6_sock_defaults(struct sock *sk)
+{
+	struct ipv6_pinfo *np = (struct ipv6_pinfo *)
+		((u8 *)sk + sk->sk_prot->ipv6_pinfo_offset);
+
+	inet_sk(sk)->pinet6 = np;
+	np->hop_limit = -1;
+	np->mcast_hops = IPV6_DEFAULT_MCASTHOPS;
+	np->pmtudisc = IPV6_PMTUDISC_WANT;
+	inet6_set_bit(MC6_LOOP, sk);
+	inet6_set_bit(MC6_ALL, sk);
+	sk->sk_ipv6only = READ_ONCE(sock_net(sk)->ipv6.sysctl.bindv6only);
 }

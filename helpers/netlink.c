@@ -5,11 +5,18 @@
 #include <net/netlink.h>
 #include <net/sock.h>
 
-int rust_helper_netlink_dump_start(struct sock *ssk, struct sk_buff *skb,
-				   const struct nlmsghdr *nlh,
-				   struct netlink_dump_control *control)
+int rust_helper_sock_diag_dump_start(struct sk_buff *skb, const struct nlmsghdr *nlh,
+				     int (*dump)(struct sk_buff *skb,
+						 struct netlink_callback *cb),
+				     struct module *module)
 {
-	return netlink_dump_start(ssk, skb, nlh, control);
+	struct netlink_dump_control c = {
+		.dump = dump,
+		.min_dump_alloc = SKB_WITH_OVERHEAD(32768),
+		.module = module,
+	};
+
+	return netlink_dump_start(sock_net(skb->sk)->diag_nlsk, skb, nlh, &c);
 }
 
 struct nlmsghdr *rust_helper_nlmsg_put(struct sk_buff *skb, u32 portid, u32 seq,
@@ -41,4 +48,9 @@ u32 rust_helper_netlink_cb_portid(struct sk_buff *skb)
 u32 rust_helper_netlink_sk_uid(struct sk_buff *skb, struct sock *sk)
 {
 	return from_kuid_munged(sk_user_ns(NETLINK_CB(skb).sk), sk_uid(sk));
+}
+
+struct net *rust_helper_skb_sock_net(struct sk_buff *skb)
+{
+	return sock_net(skb->sk);
 }

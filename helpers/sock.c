@@ -104,12 +104,26 @@ void rust_helper_sock_poll_wait(struct file *file, struct socket *sock,
 	sock_poll_wait(file, sock, wait);
 }
 
-void rust_helper_sock_lock_init_class_and_name(struct sock *sk, const char *slock_name,
-					       struct lock_class_key *slock_key,
-					       const char *name,
-					       struct lock_class_key *key)
+void rust_helper_sock_lock_init_smc_class(struct sock *sk)
 {
-	sock_lock_init_class_and_name(sk, slock_name, slock_key, name, key);
+	static struct lock_class_key slock_key, key;
+
+	sock_lock_init_class_and_name(sk, "slock-SMC", &slock_key, "sk_lock-SMC", &key);
+}
+
+u16 rust_helper_sk_protocol(struct sock *sk)
+{
+	return sk->sk_protocol;
+}
+
+int *rust_helper_alloc_percpu_int(void)
+{
+	return (__force int *)alloc_percpu(int);
+}
+
+void rust_helper_free_percpu_int(int *ptr)
+{
+	free_percpu((__force int __percpu *)ptr);
 }
 
 int rust_helper_sock_intr_errno(long timeo)
@@ -232,10 +246,29 @@ int rust_helper_copy_from_sockptr(void *dst, sockptr_t src, size_t size)
 	 BIT(SOCK_SELECT_ERR_QUEUE) | BIT(SOCK_ZEROCOPY) | BIT(SOCK_TXTIME) |	\
 	 BIT(SOCK_RCVMARK) | BIT(SOCK_RCVPRIORITY))
 
-void rust_helper_sk_mirror_flags(struct sock *to, const struct sock *from)
+void rust_helper_sk_mirror_options(struct sock *to, const struct sock *from)
 {
 	to->sk_flags = (to->sk_flags & ~SK_MIRRORED_FLAGS) |
 		       (from->sk_flags & SK_MIRRORED_FLAGS);
+	to->sk_reuse = from->sk_reuse;
+	to->sk_reuseport = from->sk_reuseport;
+	to->sk_userlocks = from->sk_userlocks;
+	WRITE_ONCE(to->sk_sndbuf, from->sk_sndbuf);
+	WRITE_ONCE(to->sk_rcvbuf, from->sk_rcvbuf);
+	WRITE_ONCE(to->sk_rcvlowat, from->sk_rcvlowat);
+	WRITE_ONCE(to->sk_rcvtimeo, from->sk_rcvtimeo);
+	WRITE_ONCE(to->sk_sndtimeo, from->sk_sndtimeo);
+	WRITE_ONCE(to->sk_lingertime, from->sk_lingertime);
+	WRITE_ONCE(to->sk_priority, from->sk_priority);
+	WRITE_ONCE(to->sk_mark, from->sk_mark);
+	WRITE_ONCE(to->sk_bound_dev_if, from->sk_bound_dev_if);
+	WRITE_ONCE(to->sk_peek_off, from->sk_peek_off);
+	WRITE_ONCE(to->sk_max_pacing_rate, from->sk_max_pacing_rate);
+	WRITE_ONCE(to->sk_tsflags, from->sk_tsflags);
+	to->sk_no_check_tx = from->sk_no_check_tx;
+#ifdef CONFIG_NET_RX_BUSY_POLL
+	WRITE_ONCE(to->sk_ll_usec, from->sk_ll_usec);
+#endif
 }
 
 int rust_helper_sk_xchg_err(struct sock *sk)
@@ -256,4 +289,34 @@ bool rust_helper_sk_kern_sock(struct sock *sk)
 void rust_helper_send_sigpipe_current(void)
 {
 	send_sig(SIGPIPE, current, 0);
+}
+
+u16 rust_helper_sk_dport(struct sock *sk)
+{
+	return (__force u16)READ_ONCE(sk->sk_dport);
+}
+
+u32 rust_helper_sk_rcv_saddr(struct sock *sk)
+{
+	return (__force u32)READ_ONCE(sk->sk_rcv_saddr);
+}
+
+u32 rust_helper_sk_daddr(struct sock *sk)
+{
+	return (__force u32)READ_ONCE(sk->sk_daddr);
+}
+
+sockptr_t rust_helper_kernel_sockptr(void *ptr)
+{
+	return KERNEL_SOCKPTR(ptr);
+}
+
+void rust_helper_module_hold(struct module *module)
+{
+	__module_get(module);
+}
+
+bool rust_helper_socket_nonblock(struct socket *sock)
+{
+	return READ_ONCE(sock->file->f_flags) & O_NONBLOCK;
 }

@@ -15,10 +15,8 @@
     improper_ctypes,
     unreachable_pub,
     unsafe_op_in_unsafe_fn,
-    unused_imports,
-    unnecessary_transmutes
+    unused_imports
 )]
-#![allow(unknown_lints)]
 #![cfg_attr(CONFIG_RUSTC_HAS_UNNECESSARY_TRANSMUTES, allow(unnecessary_transmutes))]
 
 pub(super) use kernel::bindings::*;

@@ -13,7 +13,10 @@ use core::marker::PhantomData;
 use kernel::{
     ffi::c_long,
     prelude::*,
-    sync::barrier::smp_mb,
+    sync::{
+        atomic::Full,
+        barrier::smp_mb, //
+    },
     types::Opaque, //
 };
 
@@ -34,6 +37,19 @@ impl Timeout {
     pub(crate) fn from_msecs(msecs: u32) -> Self {
         let jiffies = kernel::time::msecs_to_jiffies(msecs);
         Self(c_long::try_from(jiffies).unwrap_or(bindings::MAX_SCHEDULE_TIMEOUT))
+    }
+
+    /// This time-out, or `most` when that is shorter.
+    pub(crate) fn at_most(self, most: Self) -> Self {
+        Self(self.0.min(most.0))
+    }
+
+    /// What is left of this time-out after a wait for `part` of it that had `left` left.
+    pub(crate) fn after(self, part: Self, left: Self) -> Self {
+        if self == Self::FOREVER {
+            return self;
+        }
+        Self((self.0 - (part.0 - left.0)).max(0))
     }
 
     /// Whether no time is left.
@@ -117,7 +133,7 @@ impl<'a> Waiter<'a> {
                 unsafe { entry.write(new) };
                 // SAFETY: `head` is the socket's queue, and `entry` was just initialised.
                 unsafe { add(head, entry) };
-                smp_mb();
+                smp_mb(Full);
             }),
             head,
             _sk: PhantomData,

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Random numbers.
+//!
+//! C header: [`include/linux/random.h`](srctree/include/linux/random.h)
+
+use super::bindings;
+
+/// A number nobody can guess.
+///
+/// # Context
+///
+/// Any.
+pub(crate) fn get_random_u64() -> u64 {
+    let mut bytes = [0; 8];
+    // SAFETY: The array is writable for its whole length.
+    unsafe { bindings::get_random_bytes((&raw mut bytes).cast(), bytes.len()) };
+    u64::from_ne_bytes(bytes)
+}
