@@ -69,13 +69,15 @@ use kernel::{
     }, //
 };
 
-pub(crate) use self::close::Closed;
 use self::{
     chain::{
         Direction,
         Payer, //
     },
-    close::PollView, //
+    close::{
+        Closed,
+        PollView, //
+    }, //
 };
 use crate::{
     bufpool::{

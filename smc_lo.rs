@@ -102,10 +102,10 @@ impl Lo {
     fn new() -> impl PinInit<Self, Error> {
         pin_init::pin_init_scope(|| {
             let device = Arc::pin_init(
-                dmb::Device::new(*module_parameters::max_dmbs.value()),
+                dmb::Device::new(module_parameters::max_dmbs.value()),
                 GFP_KERNEL,
             )?;
-            let idle = usize::try_from(*module_parameters::idle_mb.value())
+            let idle = usize::try_from(module_parameters::idle_mb.value())
                 .ok()
                 .and_then(|mb| mb.checked_mul(1 << 20))
                 .ok_or(EINVAL)?;

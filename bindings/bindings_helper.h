@@ -5,6 +5,7 @@
  */
 
 #include <linux/gfp.h>
+#include <asm/ioctls.h>
 #include <linux/net.h>
 #include <linux/sock_diag.h>
 #include <linux/sockios.h>
@@ -18,6 +19,7 @@
 #include <net/transp_v6.h>
 #include <uapi/linux/smc.h>
 #include <uapi/linux/smc_diag.h>
+#include <uapi/linux/tcp.h>
 
 /* `bindgen` gets confused at certain things. */
 const gfp_t RUST_CONST_HELPER_SMC_LO_GFP_KERNEL = GFP_KERNEL;
@@ -35,3 +37,6 @@ const unsigned int RUST_CONST_HELPER_SIOCINQ = SIOCINQ;
 const unsigned int RUST_CONST_HELPER_SIOCOUTQ = SIOCOUTQ;
 const unsigned int RUST_CONST_HELPER_SIOCOUTQNSD = SIOCOUTQNSD;
 const unsigned int RUST_CONST_HELPER_SIOCATMARK = SIOCATMARK;
+const unsigned int RUST_CONST_HELPER_TCP_ULP = TCP_ULP;
+const unsigned int RUST_CONST_HELPER_TCP_DEFER_ACCEPT = TCP_DEFER_ACCEPT;
+const unsigned int RUST_CONST_HELPER_TCP_FASTOPEN_CONNECT = TCP_FASTOPEN_CONNECT;

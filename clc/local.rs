@@ -198,7 +198,7 @@ impl Offer {
             None
         };
         let handle = ListArc::pin_init(
-            pin_init!(Self {
+            try_pin_init!(Self {
                 state: Atomic::new(OPEN),
                 isn,
                 client_net: outer.net().cookie(),
@@ -217,7 +217,7 @@ impl Offer {
                 }, "Offer::pairing"),
                 links <- ListLinks::new(),
                 alarm <- new_delayed_work!("Offer::alarm"),
-            }),
+            }? Error),
             GFP_KERNEL,
         )?;
         let offer = handle.clone_arc();
@@ -485,8 +485,8 @@ impl Table {
         let tuple = syn.tuple().mirrored();
         // Never dropped under the lock, where it could be the last reference.
         let mut candidate = None;
-        let bucket = self.bucket(isn)?.lock();
-        let mut cursor = bucket.cursor_lower_bound(&(isn, 0));
+        let mut bucket = self.bucket(isn)?.lock();
+        let mut cursor = bucket.cursor_lower_bound_mut(&(isn, 0));
         while let Some(here) = cursor {
             let ((key, _), offer) = here.current();
             if *key != isn {

@@ -115,8 +115,8 @@ impl Connection {
         target: usize,
         mut timeout: Timeout,
     ) -> Result<usize> {
-        pin_init::stack_pin_init!(let place = Waiter::new(request.sk));
-        let mut waiter = place;
+        pin_init::stack_pin_init!(let waiter = Waiter::new(request.sk));
+        let mut waiter = waiter;
         loop {
             if let Some(result) = self.attempt(request, to, target, timeout) {
                 return result;

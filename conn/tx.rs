@@ -200,8 +200,8 @@ impl Connection {
     ) -> Result<usize> {
         let channel = &self.outgoing(side).channel;
         let mut eager = false;
-        pin_init::stack_pin_init!(let place = Waiter::new(sk));
-        let mut waiter = place;
+        pin_init::stack_pin_init!(let waiter = Waiter::new(sk));
+        let mut waiter = waiter;
         loop {
             let consumed = channel.consumed();
             self.report_no_room(side, sk, obstacle);

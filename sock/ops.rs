@@ -12,7 +12,7 @@ use super::{
 use crate::{
     clc::wire::decline::Reason,
     conn::{
-        Closed,
+        close::Closed,
         MsgFlags, //
     },
     kapi::{
