@@ -10,11 +10,16 @@
 mod bindings;
 
 pub(crate) mod diag;
+pub(crate) mod folio;
 pub(crate) mod global;
+pub(crate) mod llist;
 pub(crate) mod msg;
 pub(crate) mod net;
 pub(crate) mod proto;
+pub(crate) mod random;
 pub(crate) mod registry;
+pub(crate) mod sbitmap;
+pub(crate) mod shrinker;
 pub(crate) mod sock;
 pub(crate) mod sync;
 pub(crate) mod tcp;

@@ -4,9 +4,11 @@
  * of the kernel does it. One file per header, sorted alphabetically.
  */
 
+#include "folio.c"
 #include "inet.c"
 #include "net.c"
 #include "netlink.c"
+#include "sbitmap.c"
 #include "sock.c"
 #include "sync.c"
 #include "tcp.c"

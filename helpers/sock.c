@@ -315,3 +315,8 @@ void rust_helper_module_hold(struct module *module)
 {
 	__module_get(module);
 }
+
+bool rust_helper_socket_nonblock(struct socket *sock)
+{
+	return READ_ONCE(sock->file->f_flags) & O_NONBLOCK;
+}

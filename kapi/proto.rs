@@ -220,6 +220,12 @@ pub(crate) struct Splice {
 }
 
 impl Splice {
+    /// Whether the call must not wait for data, as TCP judges it: by the socket's file.
+    pub(crate) fn nonblock(&self, socket: &Socket) -> bool {
+        // SAFETY: `socket` belongs to a file that the system call holds open.
+        unsafe { bindings::socket_nonblock(socket.as_ptr()) }
+    }
+
     /// Reads into fresh pages by `recvmsg()` and hands these to the pipe.
     ///
     /// # Errors
@@ -263,6 +269,9 @@ impl PollTable {
 pub(crate) trait StreamSocket: Sized + Send + Sync + 'static {
     /// Makes the value of a socket that an application creates.
     fn new(birth: Birth<'_>) -> impl PinInit<Self, Error>;
+
+    /// The value of a created socket is in place: from now on others may be told of it.
+    fn opened(op: &Op<'_, Self>);
 
     /// `bind()`.
     fn bind(op: &Op<'_, Self>, addr: SockAddr<'_>) -> Result;
@@ -565,6 +574,8 @@ unsafe extern "C" fn init_callback<T: StreamSocket, const V6: bool>(
         unsafe { init_value::<T, _>(sk, version, T::new(birth)) }?;
         // SAFETY: The socket is not yet in use.
         unsafe { bindings::socket_set_custom_sockopt(socket.as_ptr()) };
+        // SAFETY: The value was just initialised; core keeps the socket meanwhile.
+        T::opened(&unsafe { op::<T>(socket.as_ptr(), sk) });
         Ok(0)
     })
 }
@@ -974,9 +985,10 @@ unsafe extern "C" fn create_callback<T: FamilyMember>(
             )?
         };
         // SAFETY: A new socket with one reference.
+        let new = unsafe { Sk::from_ptr(sk) };
         let birth = Birth {
             socket: holder,
-            sk: unsafe { Sk::from_ptr(sk) },
+            sk: new,
             version,
             kern: kern != 0,
         };
@@ -992,6 +1004,8 @@ unsafe extern "C" fn create_callback<T: FamilyMember>(
         unsafe { (*socket).ops = &raw const family.smc_ops };
         // SAFETY: The socket is new.
         unsafe { (*socket).state = bindings::socket_state_SS_UNCONNECTED };
+        // SAFETY: The value was just initialised; core keeps the socket meanwhile.
+        T::opened(&unsafe { op::<T>(socket, sk) });
         Ok(())
     })())
 }

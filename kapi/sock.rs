@@ -478,3 +478,81 @@ impl Drop for SkGuard<'_> {
         unsafe { bindings::release_sock(self.0.as_ptr()) }
     }
 }
+
+/// What an `ioctl()` asks of a stream's queues.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum QueueLength {
+    /// `SIOCINQ`, also known as `FIONREAD`: bytes that can be read.
+    Unread,
+    /// `SIOCOUTQ`: bytes that the peer has not acknowledged.
+    Unacknowledged,
+    /// `SIOCOUTQNSD`: bytes that were not sent yet.
+    Unsent,
+    /// `SIOCATMARK`: whether the next byte is the urgent one.
+    AtMark,
+}
+
+impl QueueLength {
+    /// The question behind a command, if it is one.
+    pub(crate) fn from_ioctl(cmd: u32) -> Option<Self> {
+        match cmd {
+            bindings::SIOCINQ => Some(Self::Unread),
+            bindings::SIOCOUTQ => Some(Self::Unacknowledged),
+            bindings::SIOCOUTQNSD => Some(Self::Unsent),
+            bindings::SIOCATMARK => Some(Self::AtMark),
+            _ => None,
+        }
+    }
+
+    /// Writes the answer to where the application wants it.
+    ///
+    /// # Errors
+    ///
+    /// * `EFAULT`: the memory is not writable.
+    pub(crate) fn reply(self, arg: kernel::ffi::c_ulong, answer: c_int) -> Result {
+        let ptr = kernel::uaccess::UserPtr::from_addr(arg);
+        kernel::uaccess::UserSlice::new(ptr, size_of::<c_int>())
+            .writer()
+            .write_slice(&answer.to_ne_bytes())
+    }
+}
+
+/// The socket options that need more than being passed on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SocketOption {
+    /// Any of level `SOL_SOCKET` but the next.
+    Socket,
+    /// `SO_ZEROCOPY`.
+    ZeroCopy,
+    /// `TCP_ULP`.
+    Ulp,
+    /// `TCP_DEFER_ACCEPT`.
+    DeferAccept,
+    /// `TCP_FASTOPEN_CONNECT`.
+    FastOpenConnect,
+    /// `SMC_LIMIT_HS` of level `SOL_SMC`.
+    SmcLimitHandshakes,
+    /// Any other of level `SOL_SMC`.
+    SmcOther,
+    /// Anything else.
+    Other,
+}
+
+impl SocketOption {
+    /// Classifies an option.
+    pub(crate) fn new(level: c_int, name: c_int) -> Self {
+        let (Ok(level), Ok(name)) = (u32::try_from(level), u32::try_from(name)) else {
+            return Self::Other;
+        };
+        match (level, name) {
+            (bindings::SOL_SOCKET, bindings::SO_ZEROCOPY) => Self::ZeroCopy,
+            (bindings::SOL_SOCKET, _) => Self::Socket,
+            (bindings::SOL_TCP, bindings::TCP_ULP) => Self::Ulp,
+            (bindings::SOL_TCP, bindings::TCP_DEFER_ACCEPT) => Self::DeferAccept,
+            (bindings::SOL_TCP, bindings::TCP_FASTOPEN_CONNECT) => Self::FastOpenConnect,
+            (bindings::SOL_SMC, bindings::SMC_LIMIT_HS) => Self::SmcLimitHandshakes,
+            (bindings::SOL_SMC, _) => Self::SmcOther,
+            _ => Self::Other,
+        }
+    }
+}

@@ -10,11 +10,15 @@ use super::bindings;
 use kernel::{
     ffi::c_char,
     prelude::*,
-    sync::lock::{
-        Backend,
-        Guard,
-        Lock, //
-    },
+    sync::{
+        lock::{
+            Backend,
+            Guard,
+            Lock, //
+        },
+        Mutex,
+        MutexGuard, //
+    }, //
 };
 
 /// A spinlock for data that softirqs use too: bottom halves are off while it is held.
@@ -79,67 +83,6 @@ unsafe impl Backend for SpinLockBhBackend {
     }
 }
 
-/// A sleeping lock whose waiters a fatal signal can end.
-pub(crate) type KillableMutex<T> = Lock<T, KillableMutexBackend>;
-
-/// The backend of [`KillableMutex`]: a `struct mutex`, of which every acquisition but the
-/// unconditional one is `mutex_lock_killable()`.
-pub(crate) struct KillableMutexBackend;
-
-/// Creates a [`KillableMutex`] initialiser with the given name and a new lock class.
-macro_rules! new_killable_mutex {
-    ($inner:expr $(, $name:literal)? $(,)?) => {
-        $crate::kapi::sync::KillableMutex::new(
-            $inner, kernel::optional_name!($($name)?), kernel::static_lock_class!())
-    };
-}
-pub(crate) use new_killable_mutex;
-
-// SAFETY: `struct mutex` gives mutual exclusion whichever function acquires it. `relock` keeps
-// its default.
-unsafe impl Backend for KillableMutexBackend {
-    type State = bindings::mutex;
-    type GuardState = ();
-
-    #[inline]
-    unsafe fn init(
-        ptr: *mut Self::State,
-        name: *const c_char,
-        key: *mut bindings::lock_class_key,
-    ) {
-        // SAFETY: The caller guarantees that `ptr` is writable, and that `name` and `key` live
-        // for ever.
-        unsafe { bindings::__mutex_init(ptr, name, key) }
-    }
-
-    #[inline]
-    unsafe fn lock(ptr: *mut Self::State) -> Self::GuardState {
-        // SAFETY: The caller guarantees that `ptr` is an initialised mutex.
-        unsafe { bindings::mutex_lock(ptr) }
-    }
-
-    // A guard comes only from a successful acquisition; `None` means that a fatal signal came
-    // while this waited. `lock_killable` gives this its proper name.
-    #[inline]
-    unsafe fn try_lock(ptr: *mut Self::State) -> Option<Self::GuardState> {
-        // SAFETY: The caller guarantees that `ptr` is an initialised mutex.
-        let err = unsafe { bindings::mutex_lock_killable(ptr) };
-        (err == 0).then_some(())
-    }
-
-    #[inline]
-    unsafe fn unlock(ptr: *mut Self::State, _guard_state: &Self::GuardState) {
-        // SAFETY: The caller guarantees that it holds the mutex.
-        unsafe { bindings::mutex_unlock(ptr) }
-    }
-
-    #[inline]
-    unsafe fn assert_is_held(ptr: *mut Self::State) {
-        // SAFETY: The caller guarantees that `ptr` is an initialised mutex.
-        unsafe { bindings::mutex_assert_is_held(ptr) }
-    }
-}
-
 /// Takes a mutex, unless the task is killed while it waits.
 ///
 /// # Errors
@@ -150,8 +93,13 @@ unsafe impl Backend for KillableMutexBackend {
 ///
 /// Process context, may sleep.
 #[inline]
-pub(crate) fn lock_killable<T: ?Sized>(
-    mutex: &KillableMutex<T>,
-) -> Result<Guard<'_, T, KillableMutexBackend>> {
-    mutex.try_lock().ok_or(EINTR)
+pub(crate) fn lock_killable<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
+    // A lock is `repr(C)` and begins with the kernel's object, see `Lock::from_raw()`.
+    let state = core::ptr::from_ref(mutex).cast_mut().cast();
+    // SAFETY: A `Mutex` exists only initialised and pinned.
+    match unsafe { bindings::mutex_lock_killable(state) } {
+        // SAFETY: The mutex was taken just now.
+        0 => Ok(unsafe { Guard::new(mutex, ()) }),
+        _ => Err(EINTR),
+    }
 }

@@ -25,6 +25,7 @@ use super::{
         value_of,
         Accept,
         Birth,
+        Op,
         PollTable,
         Socket,
         Splice,
@@ -567,7 +568,7 @@ impl TcpSocket {
     /// # Context
     ///
     /// Process context. The TCP socket must not be in use by an application yet.
-    pub(crate) fn attach<T: TcpOwner>(&self, owner: &Birth<'_>) {
+    pub(crate) fn attach<T: TcpOwner>(&self, owner: &Op<'_, T>) {
         let sk = self.sk().as_ptr();
         let _guard = self.sk().lock();
         // SAFETY: A live socket.

@@ -39,6 +39,19 @@ impl Timeout {
         Self(c_long::try_from(jiffies).unwrap_or(bindings::MAX_SCHEDULE_TIMEOUT))
     }
 
+    /// This time-out, or `most` when that is shorter.
+    pub(crate) fn at_most(self, most: Self) -> Self {
+        Self(self.0.min(most.0))
+    }
+
+    /// What is left of this time-out after a wait for `part` of it that had `left` left.
+    pub(crate) fn after(self, part: Self, left: Self) -> Self {
+        if self == Self::FOREVER {
+            return self;
+        }
+        Self((self.0 - (part.0 - left.0)).max(0))
+    }
+
     /// Whether no time is left.
     pub(crate) fn expired(self) -> bool {
         self.0 <= 0

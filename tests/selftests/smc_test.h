@@ -185,7 +185,7 @@ int smc_stream_join(struct smc_stream *stream);
  * scenario is played on TCP and on the variant, and the notes must be equal.
  */
 struct smc_notes {
-	char text[4096];
+	char text[16384];
 	size_t len;
 };
 

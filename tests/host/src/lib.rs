@@ -9,10 +9,29 @@
 // The users of most items are in the module.
 #![allow(dead_code)]
 
+#[path = "../../../bufpool"]
+mod bufpool {
+    pub(crate) mod size;
+}
+
+#[path = "../../../cdc"]
+mod cdc {
+    mod channel;
+    pub(crate) mod cursor;
+
+    #[cfg(test)]
+    pub(crate) use self::channel::Channel;
+}
+
 #[path = "../../../clc"]
 mod clc {
     pub(crate) mod eid;
     pub(crate) mod wire;
+}
+
+#[path = "../../../conn"]
+mod conn {
+    pub(crate) mod close;
 }
 
 #[cfg(any(test, fuzzing))]
@@ -23,8 +42,14 @@ mod judge;
 #[cfg(test)]
 mod tests {
     mod bytes;
+    mod channel;
+    mod close;
+    mod cursor;
     mod eid;
     mod fuzz;
     mod machine;
+    #[cfg(loom)]
+    mod ring_loom;
+    mod size;
     mod wire;
 }

@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Listening and accepting.
+ *
+ * 1. connect and then accept in one thread; data and even the end of the stream
+ *    sent before accept() are there after it.
+ * 2. A listener that closes resets its queued children; accept() on it by
+ *    another thread and connects in progress end in an error as on TCP.
+ * 3. accept: time limit, EINTR, non-blocking, address arguments.
+ * 4. The order of accept is the order of connect; the backlog holds.
+ * 5. One connection wakes one of several accepters; EPOLLEXCLUSIVE likewise.
+ * 6. listen() and accept() on sockets in the wrong state: as on TCP.
+ * 7. SO_REUSEPORT spreads connections over listeners, all of them SMC.
+ * 8. TCP_DEFER_ACCEPT: the child appears with its first data.
+ * 9. Children outlive their listener, plain ones included.
+ */
+
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <sys/epoll.h>
+
+#include "kselftest_harness.h"
+#include "smc_test.h"
+
+FIXTURE(listener)
+{
+	struct sockaddr_storage addr;
+	socklen_t len;
+	int fd;
+};
+
+SMC_VARIANTS_ALL(listener);
+
+FIXTURE_SETUP(listener)
+{
+	self->fd = -1;
+	SMC_REQUIRE(variant->ends);
+	self->fd = smc_listen(variant->ends, 128, &self->addr, &self->len);
+	ASSERT_LE(0, self->fd);
+}
+
+FIXTURE_TEARDOWN(listener)
+{
+	close(self->fd);
+}
+
+TEST_F(listener, data_and_end_before_accept)
+{
+	int fd[2];
+
+	fd[0] = smc_connect(variant->ends, &self->addr, self->len);
+	ASSERT_LE(0, fd[0]);
+	ASSERT_EQ(0, smc_send_all(fd[0], 31, 0, 100000, 10000));
+	ASSERT_EQ(0, shutdown(fd[0], SHUT_WR));
+	fd[1] = smc_accept(self->fd);
+	ASSERT_LE(0, fd[1]);
+	EXPECT_EQ(0, smc_check_modes(variant->ends, fd));
+	EXPECT_EQ(0, smc_recv_all(fd[1], 31, 0, 100000, 3000));
+	EXPECT_EQ(0, smc_recv_eof(fd[1]));
+	EXPECT_EQ(0, smc_send_all(fd[1], 32, 0, 5000, 5000));
+	EXPECT_EQ(0, smc_recv_all(fd[0], 32, 0, 5000, 5000));
+	smc_close_pair(fd);
+}
+
+TEST_F(listener, client_gone_before_accept)
+{
+	for (int i = 0; i < 100; i++) {
+		int client = smc_connect(variant->ends, &self->addr, self->len);
+		int server;
+
+		ASSERT_LE(0, client);
+		ASSERT_EQ(0, smc_send_all(client, i, 0, 1000, 1000));
+		close(client);
+		server = smc_accept(self->fd);
+		ASSERT_LE(0, server);
+		ASSERT_EQ(0, smc_recv_all(server, i, 0, 1000, 1000));
+		ASSERT_EQ(0, smc_recv_eof(server));
+		close(server);
+	}
+}
+
+TEST_F(listener, order_and_backlog)
+{
+	enum { CLIENTS = 100 };
+	int client[CLIENTS];
+
+	for (int i = 0; i < CLIENTS; i++) {
+		client[i] = smc_connect(variant->ends, &self->addr, self->len);
+		ASSERT_LE(0, client[i]);
+		ASSERT_EQ(sizeof(i), send(client[i], &i, sizeof(i), 0));
+	}
+	for (int i = 0; i < CLIENTS; i++) {
+		int fd[2] = { client[i], smc_accept(self->fd) };
+		int who = -1;
+
+		ASSERT_LE(0, fd[1]);
+		ASSERT_EQ(sizeof(who), recv(fd[1], &who, sizeof(who), MSG_WAITALL));
+		EXPECT_EQ(i, who);
+		EXPECT_EQ(0, smc_check_modes(variant->ends, fd));
+		smc_close_pair(fd);
+	}
+}
+
+static void close_with_queue(const struct smc_ends *ends, struct smc_notes *notes,
+			     const void *arg)
+{
+	struct sockaddr_storage addr;
+	int listener, fd[2];
+	socklen_t len;
+	char byte;
+
+	listener = smc_listen(ends, 8, &addr, &len);
+	fd[0] = smc_connect(ends, &addr, len);
+	fd[1] = smc_connect(ends, &addr, len);
+	if (listener < 0 || fd[0] < 0 || fd[1] < 0)
+		return;
+	send(fd[0], "x", 1, 0);
+	smc_note_result(notes, "close", close(listener));
+	smc_settle(fd);
+	for (int i = 0; i < 2; i++) {
+		smc_note_poll(notes, fd[i]);
+		smc_note_result(notes, "recv", recv(fd[i], &byte, 1, MSG_DONTWAIT));
+		smc_note_result(notes, "recv", recv(fd[i], &byte, 1, MSG_DONTWAIT));
+		smc_note_result(notes, "send", send(fd[i], "x", 1, MSG_NOSIGNAL));
+		smc_note(notes, " error=%d", smc_error(fd[i]));
+		smc_note_poll(notes, fd[i]);
+	}
+	smc_close_pair(fd);
+}
+
+TEST_F(listener, closing_resets_queued_children_as_on_tcp)
+{
+	EXPECT_TRUE(smc_same_as_tcp(variant->ends, close_with_queue, NULL));
+}
+
+static void wrong_states(const struct smc_ends *ends, struct smc_notes *notes, const void *arg)
+{
+	struct sockaddr_storage addr, free_port;
+	int fresh, listener, pair[2];
+	socklen_t len;
+	char byte;
+
+	listener = smc_listen(ends, 8, &addr, &len);
+	fresh = smc_socket(&ends->server, 0);
+	if (smc_pair(ends, pair))
+		return;
+	smc_loopback(ends->family, &free_port);
+	smc_note_result(notes, "accept", accept(fresh, NULL, NULL));
+	smc_note_result(notes, "accept", accept(pair[1], NULL, NULL));
+	smc_note_result(notes, "accept", accept(-1, NULL, NULL));
+	smc_note_result(notes, "listen", listen(pair[1], 1));
+	smc_note_result(notes, "listen", listen(listener, 1));
+	smc_note_result(notes, "bind", bind(listener, (struct sockaddr *)&free_port, len));
+	smc_note_result(notes, "bind", bind(pair[1], (struct sockaddr *)&free_port, len));
+	smc_note_result(notes, "connect", connect(listener, (struct sockaddr *)&addr, len));
+	smc_note_result(notes, "send", send(listener, "x", 1, MSG_NOSIGNAL));
+	smc_note_result(notes, "recv", recv(listener, &byte, 1, MSG_DONTWAIT));
+	smc_note_result(notes, "send", send(fresh, "x", 1, MSG_NOSIGNAL | MSG_DONTWAIT));
+	smc_note_result(notes, "recv", recv(fresh, &byte, 1, MSG_DONTWAIT));
+	smc_note_result(notes, "shutdown", shutdown(fresh, SHUT_RDWR));
+	smc_note_result(notes, "shutdown", shutdown(pair[1], 3));
+	smc_note_poll(notes, fresh);
+	smc_note_poll(notes, listener);
+	/* A second bind to the port of a listener. */
+	smc_note_result(notes, "bind", bind(fresh, (struct sockaddr *)&addr, len));
+	/* A listener shut down is one no more; it may listen again. */
+	smc_note_result(notes, "shutdown", shutdown(listener, SHUT_RD));
+	smc_note_result(notes, "accept", accept4(listener, NULL, NULL, SOCK_NONBLOCK));
+	smc_note_poll(notes, listener);
+	smc_note_result(notes, "listen", listen(listener, 4));
+	smc_note_poll(notes, listener);
+	/* Listening unbound takes any port. */
+	close(fresh);
+	fresh = smc_socket(&ends->server, 0);
+	smc_note_result(notes, "listen", listen(fresh, 0));
+	smc_close_pair(pair);
+	close(listener);
+	close(fresh);
+}
+
+TEST_F(listener, wrong_states_as_on_tcp)
+{
+	EXPECT_TRUE(smc_same_as_tcp(variant->ends, wrong_states, NULL));
+}
+
+TEST_F(listener, accept_without_a_client)
+{
+	const struct timeval limit = { .tv_usec = 50000 };
+
+	ASSERT_EQ(0, smc_set_nonblock(self->fd, true));
+	EXPECT_EQ(-1, accept(self->fd, NULL, NULL));
+	EXPECT_EQ(EAGAIN, errno);
+	ASSERT_EQ(0, smc_set_nonblock(self->fd, false));
+	ASSERT_EQ(0, setsockopt(self->fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)));
+	EXPECT_EQ(-1, accept(self->fd, NULL, NULL));
+	EXPECT_EQ(EAGAIN, errno);
+}
+
+struct accepter {
+	int listener;
+	int epoll;
+	pid_t tid;
+	bool done;
+	int fd;
+	int error;
+	pthread_t thread;
+};
+
+static void *do_accept(void *arg)
+{
+	struct accepter *accepter = arg;
+	struct epoll_event event;
+
+	__atomic_store_n(&accepter->tid, smc_thread_id(), __ATOMIC_RELEASE);
+	if (accepter->epoll >= 0)
+		epoll_wait(accepter->epoll, &event, 1, -1);
+	accepter->fd = accept(accepter->listener, NULL, NULL);
+	accepter->error = errno;
+	__atomic_store_n(&accepter->done, true, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+static int start_accepter(struct accepter *accepter)
+{
+	int ret = pthread_create(&accepter->thread, NULL, do_accept, accepter);
+
+	if (ret)
+		return -ret;
+	while (!__atomic_load_n(&accepter->tid, __ATOMIC_ACQUIRE))
+		sched_yield();
+	return smc_wait_asleep(accepter->tid);
+}
+
+static void on_signal(int signal)
+{
+}
+
+TEST_F(listener, a_signal_interrupts_accept)
+{
+	struct accepter accepter = { .listener = self->fd, .epoll = -1 };
+	struct sigaction action = { .sa_handler = on_signal };
+
+	ASSERT_EQ(0, sigaction(SIGUSR1, &action, NULL));
+	ASSERT_EQ(0, start_accepter(&accepter));
+	ASSERT_EQ(0, pthread_kill(accepter.thread, SIGUSR1));
+	ASSERT_EQ(0, pthread_join(accepter.thread, NULL));
+	EXPECT_EQ(-1, accepter.fd);
+	EXPECT_EQ(EINTR, accepter.error);
+}
+
+TEST_F(listener, shutdown_ends_a_sleeping_accept)
+{
+	struct accepter accepter = { .listener = self->fd, .epoll = -1 };
+
+	ASSERT_EQ(0, start_accepter(&accepter));
+	ASSERT_EQ(0, shutdown(self->fd, SHUT_RDWR));
+	ASSERT_EQ(0, pthread_join(accepter.thread, NULL));
+	EXPECT_EQ(-1, accepter.fd);
+	EXPECT_EQ(EINVAL, accepter.error);
+}
+
+/* @accepters sleep; each of as many clients is taken by a different one. */
+static int one_each(const struct smc_ends *ends, struct accepter *accepter, int accepters,
+		    const struct sockaddr_storage *addr, socklen_t len)
+{
+	int ret = 0;
+
+	for (int i = 0; i < accepters && !ret; i++)
+		ret = start_accepter(&accepter[i]);
+	for (int i = 0; i < accepters && !ret; i++) {
+		int done = 0, client = smc_connect(ends, addr, len);
+
+		if (client < 0)
+			return client;
+		/* One of them takes it; the others still sleep. */
+		while (done <= i) {
+			done = 0;
+			for (int j = 0; j < accepters; j++)
+				done += __atomic_load_n(&accepter[j].done, __ATOMIC_ACQUIRE);
+			sched_yield();
+		}
+		if (done != i + 1)
+			ret = -EDOM;
+		close(client);
+	}
+	for (int i = 0; i < accepters; i++) {
+		pthread_join(accepter[i].thread, NULL);
+		if (accepter[i].fd < 0)
+			ret = -EBADF;
+		else
+			close(accepter[i].fd);
+	}
+	return ret;
+}
+
+TEST_F(listener, each_client_wakes_one_accepter)
+{
+	struct accepter accepter[4];
+
+	for (int i = 0; i < 4; i++)
+		accepter[i] = (struct accepter) { .listener = self->fd, .epoll = -1 };
+	EXPECT_EQ(0, one_each(variant->ends, accepter, 4, &self->addr, self->len));
+}
+
+TEST_F(listener, exclusive_epoll_loses_no_client)
+{
+	struct epoll_event event = { .events = EPOLLIN | EPOLLEXCLUSIVE };
+	struct accepter accepter[4];
+
+	for (int i = 0; i < 4; i++) {
+		accepter[i] = (struct accepter) {
+			.listener = self->fd, .epoll = epoll_create1(0),
+		};
+		ASSERT_EQ(0, epoll_ctl(accepter[i].epoll, EPOLL_CTL_ADD, self->fd, &event));
+	}
+	EXPECT_EQ(0, one_each(variant->ends, accepter, 4, &self->addr, self->len));
+	for (int i = 0; i < 4; i++)
+		close(accepter[i].epoll);
+}
+
+TEST_F(listener, reports_a_client_to_poll)
+{
+	int fd[2];
+
+	EXPECT_EQ(0, smc_poll(self->fd, POLLIN, 0));
+	fd[0] = smc_connect(variant->ends, &self->addr, self->len);
+	ASSERT_LE(0, fd[0]);
+	EXPECT_EQ(POLLIN, smc_poll(self->fd, POLLIN, SMC_TIMEOUT_MS));
+	fd[1] = smc_accept(self->fd);
+	ASSERT_LE(0, fd[1]);
+	EXPECT_EQ(0, smc_poll(self->fd, POLLIN, 0));
+	smc_close_pair(fd);
+}
+
+TEST_F(listener, children_outlive_it)
+{
+	enum { PAIRS = 50 };
+	int fd[PAIRS][2], plain[PAIRS][2];
+	const struct smc_end tcp = { variant->ends->family, 0, SMC_MODE_PLAIN };
+	struct smc_ends from_plain = *variant->ends;
+
+	from_plain.client = tcp;
+	for (int i = 0; i < PAIRS; i++) {
+		ASSERT_EQ(0, smc_pair_from(variant->ends, self->fd, &self->addr, self->len,
+					   fd[i]));
+		plain[i][0] = smc_connect(&from_plain, &self->addr, self->len);
+		ASSERT_LE(0, plain[i][0]);
+		plain[i][1] = smc_accept(self->fd);
+		ASSERT_LE(0, plain[i][1]);
+		if (variant->ends->server.mode != SMC_MODE_PLAIN)
+			ASSERT_EQ(0, smc_check_mode(plain[i][1], SMC_MODE_FALLBACK));
+	}
+	close(self->fd);
+	self->fd = -1;
+	for (int i = 0; i < PAIRS; i++) {
+		int on = 1;
+
+		ASSERT_EQ(0, smc_exchange(fd[i][0], fd[i][1], i));
+		ASSERT_EQ(0, smc_exchange(plain[i][0], plain[i][1], ~i));
+		ASSERT_EQ(0, setsockopt(fd[i][1], SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on)));
+		smc_close_pair(fd[i]);
+		smc_close_pair(plain[i]);
+	}
+}
+
+TEST_F(listener, reuseport_spreads_over_smc_listeners)
+{
+	int on = 1, clients = 0, got[2] = { 0, 0 };
+	struct sockaddr_storage addr;
+	int listener[2];
+	socklen_t len = smc_loopback(variant->ends->family, &addr);
+
+	for (int i = 0; i < 2; i++) {
+		listener[i] = smc_socket(&variant->ends->server, 0);
+		ASSERT_LE(0, listener[i]);
+		ASSERT_EQ(0, setsockopt(listener[i], SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)));
+		ASSERT_EQ(0, bind(listener[i], (struct sockaddr *)&addr, len));
+		ASSERT_EQ(0, listen(listener[i], 64));
+		ASSERT_EQ(0, getsockname(listener[i], (struct sockaddr *)&addr, &len));
+		ASSERT_EQ(0, smc_set_nonblock(listener[i], true));
+	}
+	for (clients = 0; clients < 64; clients++) {
+		int fd[2], which = 0;
+
+		fd[0] = smc_connect(variant->ends, &addr, len);
+		ASSERT_LE(0, fd[0]);
+		do {
+			which = !which;
+			fd[1] = accept(listener[which], NULL, NULL);
+		} while (fd[1] < 0 && errno == EAGAIN);
+		ASSERT_LE(0, fd[1]);
+		got[which]++;
+		ASSERT_EQ(0, smc_check_modes(variant->ends, fd));
+		ASSERT_EQ(0, smc_set_nonblock(fd[1], false));
+		ASSERT_EQ(0, smc_exchange(fd[0], fd[1], clients));
+		smc_close_pair(fd);
+	}
+	EXPECT_LT(0, got[0]);
+	EXPECT_LT(0, got[1]);
+	close(listener[0]);
+	close(listener[1]);
+}
+
+TEST_F(listener, deferred_accept_waits_for_data)
+{
+	int seconds = 5;
+	int fd[2];
+
+	ASSERT_EQ(0, setsockopt(self->fd, SOL_TCP, TCP_DEFER_ACCEPT, &seconds, sizeof(seconds)));
+	fd[0] = smc_connect(variant->ends, &self->addr, self->len);
+	ASSERT_LE(0, fd[0]);
+	ASSERT_EQ(0, smc_set_nonblock(self->fd, true));
+	EXPECT_EQ(-1, accept(self->fd, NULL, NULL));
+	EXPECT_EQ(EAGAIN, errno);
+	ASSERT_EQ(0, smc_set_nonblock(self->fd, false));
+	ASSERT_EQ(0, smc_send_all(fd[0], 33, 0, 100, 100));
+	EXPECT_EQ(POLLIN, smc_poll(self->fd, POLLIN, SMC_TIMEOUT_MS));
+	fd[1] = smc_accept(self->fd);
+	ASSERT_LE(0, fd[1]);
+	EXPECT_EQ(0, smc_check_modes(variant->ends, fd));
+	EXPECT_EQ(0, smc_recv_all(fd[1], 33, 0, 100, 100));
+	smc_close_pair(fd);
+}
+
+TEST_HARNESS_MAIN

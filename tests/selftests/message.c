@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Flags and shapes of single send and receive calls.
+ *
+ * 1. MSG_PEEK leaves the data, MSG_WAITALL waits for all, MSG_DONTWAIT never
+ *    waits, MSG_TRUNC discards without copying: results as on TCP.
+ * 2. SO_RCVLOWAT holds back recv and poll as on TCP.
+ * 3. Calls of no bytes, of one byte, with bad addresses: as on TCP.
+ * 4. sendmsg and recvmsg with many pieces, some empty; sendmmsg and recvmmsg.
+ * 5. A buffer that ends in unmapped memory moves what is mapped and loses
+ *    nothing; the stream goes on after it.
+ * 6. write, read, writev, readv and sendfile do the same as send and recv.
+ * 7. Urgent data: MSG_OOB, SIOCATMARK, SO_OOBINLINE as on TCP.
+ */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/uio.h>
+
+#include "kselftest_harness.h"
+#include "smc_test.h"
+
+FIXTURE(message)
+{
+	int fd[2];
+};
+
+SMC_VARIANTS(message);
+SMC_VARIANT(message, af_smc);
+
+FIXTURE_SETUP(message)
+{
+	SMC_REQUIRE(variant->ends);
+	ASSERT_EQ(0, smc_pair(variant->ends, self->fd));
+}
+
+FIXTURE_TEARDOWN(message)
+{
+	smc_close_pair(self->fd);
+}
+
+/* recv() with its bytes noted. */
+static void note_recv(struct smc_notes *notes, int fd, size_t len, int flags)
+{
+	char buf[64] = "";
+	ssize_t ret = recv(fd, buf, len, flags);
+
+	smc_note_result(notes, "recv", ret);
+	if (ret > 0)
+		smc_note(notes, "(%s)", flags & MSG_TRUNC ? "-" : buf);
+}
+
+static void receive_flags(const struct smc_ends *ends, struct smc_notes *notes, const void *arg)
+{
+	int fd[2];
+
+	if (smc_pair(ends, fd))
+		return;
+	note_recv(notes, fd[1], 8, MSG_DONTWAIT);
+	note_recv(notes, fd[1], 8, MSG_DONTWAIT | MSG_PEEK);
+	note_recv(notes, fd[1], 8, MSG_DONTWAIT | MSG_WAITALL);
+	note_recv(notes, fd[1], 0, MSG_DONTWAIT);
+	smc_note_result(notes, "send", send(fd[0], "abcdefghij", 10, 0));
+	smc_settle(fd);
+	note_recv(notes, fd[1], 0, 0);
+	note_recv(notes, fd[1], 0, MSG_DONTWAIT);
+	note_recv(notes, fd[1], 4, MSG_PEEK);
+	note_recv(notes, fd[1], 4, MSG_PEEK);
+	note_recv(notes, fd[1], 3, 0);
+	note_recv(notes, fd[1], 2, MSG_TRUNC);
+	note_recv(notes, fd[1], 20, MSG_PEEK | MSG_DONTWAIT);
+	note_recv(notes, fd[1], 20, MSG_WAITALL | MSG_DONTWAIT);
+	smc_note_result(notes, "send", send(fd[0], "klmno", 5, MSG_EOR));
+	smc_settle(fd);
+	note_recv(notes, fd[1], 2, MSG_TRUNC | MSG_PEEK);
+	note_recv(notes, fd[1], 5, MSG_WAITALL);
+	smc_note_result(notes, "send", send(fd[0], "", 0, 0));
+	smc_settle(fd);
+	note_recv(notes, fd[1], 5, MSG_DONTWAIT);
+	note_recv(notes, fd[1], 5, MSG_DONTWAIT | MSG_ERRQUEUE);
+	note_recv(notes, fd[1], 5, MSG_DONTWAIT | MSG_OOB);
+	/* WAITALL ends early at the end of the stream. */
+	send(fd[0], "end", 3, 0);
+	shutdown(fd[0], SHUT_WR);
+	smc_settle(fd);
+	note_recv(notes, fd[1], 20, MSG_WAITALL);
+	note_recv(notes, fd[1], 20, MSG_WAITALL);
+	note_recv(notes, fd[1], 20, MSG_PEEK);
+	smc_close_pair(fd);
+}
+
+TEST_F(message, receive_flags_as_on_tcp)
+{
+	EXPECT_TRUE(smc_same_as_tcp(variant->ends, receive_flags, NULL));
+}
+
+static void low_water(const struct smc_ends *ends, struct smc_notes *notes, const void *arg)
+{
+	const int marks[] = { 5, 1, 0, INT_MAX };
+	int fd[2];
+
+	if (smc_pair(ends, fd))
+		return;
+	for (size_t i = 0; i < ARRAY_SIZE(marks); i++) {
+		socklen_t len = sizeof(int);
+		int value = 0;
+
+		smc_note_result(notes, "rcvlowat", setsockopt(fd[1], SOL_SOCKET, SO_RCVLOWAT,
+							      &marks[i], sizeof(marks[i])));
+		getsockopt(fd[1], SOL_SOCKET, SO_RCVLOWAT, &value, &len);
+		smc_note(notes, " %d", value);
+		for (int j = 0; j < 3; j++) {
+			smc_note_result(notes, "send", send(fd[0], "abc", 3, 0));
+			smc_settle(fd);
+			smc_note_poll(notes, fd[1]);
+		}
+		note_recv(notes, fd[1], 2, MSG_DONTWAIT);
+		smc_note_poll(notes, fd[1]);
+		note_recv(notes, fd[1], 60, MSG_DONTWAIT);
+		smc_note_poll(notes, fd[1]);
+	}
+	smc_close_pair(fd);
+}
+
+TEST_F(message, low_water_mark_as_on_tcp)
+{
+	EXPECT_TRUE(smc_same_as_tcp(variant->ends, low_water, NULL));
+}
+
+static void bad_arguments(const struct smc_ends *ends, struct smc_notes *notes, const void *arg)
+{
+	struct msghdr huge = { .msg_iovlen = UIO_MAXIOV + 1 };
+	struct iovec iov = { .iov_base = (void *)8, .iov_len = 100 };
+	struct msghdr wild = { .msg_iov = &iov, .msg_iovlen = 1 };
+	int fd[2];
+
+	if (smc_pair(ends, fd))
+		return;
+	smc_note_result(notes, "send", send(fd[0], (void *)8, 100, 0));
+	smc_note_result(notes, "sendmsg", sendmsg(fd[0], &wild, 0));
+	smc_note_result(notes, "sendmsg", sendmsg(fd[0], &huge, 0));
+	smc_note_result(notes, "send", send(fd[0], NULL, 0, 0));
+	send(fd[0], "abcdef", 6, 0);
+	smc_settle(fd);
+	smc_note_result(notes, "recv", recv(fd[1], (void *)8, 3, 0));
+	smc_note_result(notes, "recvmsg", recvmsg(fd[1], &wild, MSG_DONTWAIT));
+	note_recv(notes, fd[1], 10, MSG_DONTWAIT);
+	smc_close_pair(fd);
+}
+
+TEST_F(message, bad_arguments_as_on_tcp)
+{
+	EXPECT_TRUE(smc_same_as_tcp(variant->ends, bad_arguments, NULL));
+}
+
+TEST_F(message, many_pieces)
+{
+	enum { PIECES = 1024, STEP = 37 };
+	static char out[PIECES * STEP], in[PIECES * STEP];
+	struct iovec iov[PIECES];
+	struct msghdr msg = { .msg_iov = iov, .msg_iovlen = PIECES };
+	size_t bytes = 0;
+
+	smc_fill(out, sizeof(out), 11, 0);
+	for (int i = 0; i < PIECES; i++) {
+		iov[i].iov_base = out + bytes;
+		iov[i].iov_len = i % 5 ? i % STEP : 0;
+		bytes += iov[i].iov_len;
+	}
+	ASSERT_EQ(bytes, sendmsg(self->fd[0], &msg, 0));
+	for (int i = 0, at = 0; i < PIECES; i++) {
+		iov[i].iov_base = in + at;
+		iov[i].iov_len = i % 3 ? STEP - 1 - i % 7 : 0;
+		at += iov[i].iov_len;
+		if (i == PIECES - 1)
+			ASSERT_LE(bytes, at);
+	}
+	ASSERT_EQ(bytes, recvmsg(self->fd[1], &msg, MSG_WAITALL | MSG_DONTWAIT));
+	EXPECT_EQ(0, memcmp(in, out, bytes));
+}
+
+TEST_F(message, many_messages)
+{
+	enum { MESSAGES = 64, SIZE = 99 };
+	static char out[MESSAGES * SIZE], in[MESSAGES * SIZE];
+	struct mmsghdr msg[MESSAGES] = {};
+	struct iovec iov[MESSAGES];
+	size_t received = 0;
+
+	smc_fill(out, sizeof(out), 12, 0);
+	for (int i = 0; i < MESSAGES; i++) {
+		iov[i] = (struct iovec) { out + i * SIZE, SIZE };
+		msg[i].msg_hdr.msg_iov = &iov[i];
+		msg[i].msg_hdr.msg_iovlen = 1;
+	}
+	ASSERT_EQ(MESSAGES, sendmmsg(self->fd[0], msg, MESSAGES, 0));
+	for (int i = 0; i < MESSAGES; i++)
+		iov[i].iov_base = in + i * SIZE;
+	ASSERT_EQ(MESSAGES, recvmmsg(self->fd[1], msg, MESSAGES, MSG_WAITALL, NULL));
+	for (int i = 0; i < MESSAGES; i++)
+		received += msg[i].msg_len;
+	ASSERT_EQ(sizeof(out), received);
+	EXPECT_EQ(0, memcmp(in, out, sizeof(out)));
+}
+
+/* Two pages of which only the first can be touched. */
+static char *half_mapped(size_t page)
+{
+	char *area = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			  -1, 0);
+
+	if (area == MAP_FAILED)
+		return NULL;
+	munmap(area + page, page);
+	return area;
+}
+
+TEST_F(message, faults_lose_nothing)
+{
+	size_t page = sysconf(_SC_PAGESIZE);
+	uint64_t sent = 0, received = 0;
+	char *area = half_mapped(page);
+
+	ASSERT_NE(NULL, area);
+	for (int round = 0; round < 200; round++) {
+		size_t mapped = 1 + (round * 37) % 3000;
+		char *edge = area + page - mapped;
+		ssize_t ret;
+
+		/* A send that runs into the hole: what counts is what it says. */
+		smc_fill(edge, mapped, 13, sent);
+		ret = send(self->fd[0], edge, mapped + 100, 0);
+		ASSERT_TRUE((ret >= 0 && ret <= mapped) || (ret == -1 && errno == EFAULT));
+		sent += ret > 0 ? ret : 0;
+		ASSERT_EQ(0, smc_send_all(self->fd[0], 13, sent, 500, 500));
+		sent += 500;
+
+		/* The same for a receive, then the rest with a sound buffer. */
+		ret = recv(self->fd[1], edge, mapped + 100, MSG_DONTWAIT);
+		ASSERT_TRUE((ret > 0 && ret <= mapped + 100) || (ret == -1 && errno == EFAULT));
+		if (ret > 0) {
+			ASSERT_LE(ret, mapped);
+			ASSERT_EQ(-1, smc_find_wrong(edge, ret, 13, received));
+			received += ret;
+		}
+		ASSERT_EQ(0, smc_recv_all(self->fd[1], 13, received, sent - received, 4096));
+		received = sent;
+	}
+}
+
+TEST_F(message, reads_and_writes_of_files)
+{
+	static char out[10000], in[10000];
+	struct iovec iov[2] = { { out, 3000 }, { out + 3000, 7000 } };
+	off_t offset = 0;
+	int file;
+
+	smc_fill(out, sizeof(out), 14, 0);
+	ASSERT_EQ(sizeof(out), write(self->fd[0], out, sizeof(out)));
+	ASSERT_EQ(0, smc_recv_all(self->fd[1], 14, 0, sizeof(out), 3333));
+	ASSERT_EQ(sizeof(out), writev(self->fd[0], iov, 2));
+	iov[0].iov_base = in;
+	iov[1].iov_base = in + 3000;
+	ASSERT_EQ(sizeof(in), readv(self->fd[1], iov, 2));
+	ASSERT_EQ(0, memcmp(in, out, sizeof(out)));
+
+	file = memfd_create("sendfile", 0);
+	ASSERT_LE(0, file);
+	ASSERT_EQ(sizeof(out), write(file, out, sizeof(out)));
+	ASSERT_EQ(sizeof(out), sendfile(self->fd[0], file, &offset, sizeof(out)));
+	ASSERT_EQ(0, smc_recv_all(self->fd[1], 14, 0, sizeof(out), 10000));
+	close(file);
+	/* pread and pwrite have no place on a socket. */
+	EXPECT_EQ(-1, pwrite(self->fd[0], out, 1, 0));
+	EXPECT_EQ(ESPIPE, errno);
+}
+
+static void note_mark(struct smc_notes *notes, int fd)
+{
+	int mark = -1;
+
+	smc_note_result(notes, "atmark", ioctl(fd, SIOCATMARK, &mark));
+	smc_note(notes, "(%d)", mark);
+}
+
+static void urgent(const struct smc_ends *ends, struct smc_notes *notes, const void *arg)
+{
+	const int inline_data = *(const int *)arg;
+	int fd[2];
+
+	if (smc_pair(ends, fd))
+		return;
+	setsockopt(fd[1], SOL_SOCKET, SO_OOBINLINE, &inline_data, sizeof(inline_data));
+	note_recv(notes, fd[1], 1, MSG_OOB);
+	smc_note_result(notes, "send", send(fd[0], "before", 6, 0));
+	smc_note_result(notes, "oob", send(fd[0], "!", 1, MSG_OOB));
+	smc_note_result(notes, "send", send(fd[0], "after", 5, 0));
+	smc_settle(fd);
+	smc_note_poll(notes, fd[1]);
+	note_mark(notes, fd[1]);
+	note_recv(notes, fd[1], 1, MSG_OOB | MSG_PEEK);
+	note_recv(notes, fd[1], 20, 0);
+	note_mark(notes, fd[1]);
+	note_recv(notes, fd[1], 1, MSG_OOB);
+	note_recv(notes, fd[1], 1, MSG_OOB);
+	note_recv(notes, fd[1], 20, MSG_DONTWAIT);
+	note_mark(notes, fd[1]);
+	smc_note_poll(notes, fd[1]);
+	smc_close_pair(fd);
+}
+
+TEST_F(message, urgent_data_as_on_tcp)
+{
+	for (int inline_data = 0; inline_data < 2; inline_data++)
+		EXPECT_TRUE(smc_same_as_tcp(variant->ends, urgent, &inline_data));
+}
+
+/* SIOCINQ through the life of a message; OUTQ after the peer has it. */
+static void queues(const struct smc_ends *ends, struct smc_notes *notes, const void *arg)
+{
+	static const unsigned int requests[] = { SIOCINQ, SIOCOUTQ, SIOCOUTQNSD };
+	int fresh = smc_socket(&ends->client, 0);
+	struct sockaddr_storage addr;
+	socklen_t len;
+	int listener;
+	int fd[2];
+
+	listener = smc_listen(ends, 1, &addr, &len);
+	if (smc_pair(ends, fd))
+		return;
+	for (size_t i = 0; i < ARRAY_SIZE(requests); i++) {
+		int value = -1;
+
+		smc_note_result(notes, "fresh", ioctl(fresh, requests[i], &value));
+		smc_note(notes, "(%d)", value);
+		value = -1;
+		smc_note_result(notes, "listener", ioctl(listener, requests[i], &value));
+		smc_note(notes, "(%d)", value);
+	}
+	for (int step = 0; step < 4; step++) {
+		char buf[4000] = { 0 };
+
+		if (step == 1)
+			send(fd[0], buf, sizeof(buf), 0);
+		else if (step == 2)
+			recv(fd[1], buf, 1000, MSG_WAITALL);
+		else if (step == 3)
+			shutdown(fd[0], SHUT_WR);
+		smc_settle(fd);
+		for (size_t i = 0; i < ARRAY_SIZE(requests); i++) {
+			for (int end = 0; end < 2; end++) {
+				int value = -1;
+
+				/* TCP counts its FIN as a byte until it is acknowledged. */
+				if (step == 3 && requests[i] != SIOCINQ)
+					continue;
+				smc_note_result(notes, "ioctl", ioctl(fd[end], requests[i],
+								      &value));
+				smc_note(notes, "(%d)", value);
+			}
+		}
+	}
+	smc_note_result(notes, "TCGETS", ioctl(fd[0], 0x5401, NULL));
+	smc_note_result(notes, "SIOCINQ", ioctl(fd[0], SIOCINQ, (void *)8));
+	smc_close_pair(fd);
+	close(listener);
+	close(fresh);
+}
+
+TEST_F(message, queue_lengths_as_on_tcp)
+{
+	EXPECT_TRUE(smc_same_as_tcp(variant->ends, queues, NULL));
+}
+
+TEST_HARNESS_MAIN

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * splice() out of and into a socket.
+ *
+ * 1. Bytes spliced to a pipe stay what they were, although both ends are closed
+ *    and the ring they came from is reused and refilled (CVE-2025-40012).
+ * 2. Results at an empty socket, at the end of the stream, and for an offset:
+ *    as on TCP.
+ * 3. A splice from a pipe arrives; tee() of a pipe filled from a socket works.
+ */
+
+#include <errno.h>
+#include <fcntl.h>
+
+#include "kselftest_harness.h"
+#include "smc_test.h"
+
+#define BYTES	(64 * 1024)
+
+FIXTURE(splice)
+{
+	int fd[2];
+	int pipe[2];
+};
+
+SMC_VARIANTS(splice);
+SMC_VARIANT(splice, af_smc);
+
+FIXTURE_SETUP(splice)
+{
+	SMC_REQUIRE(variant->ends);
+	ASSERT_EQ(0, smc_pair(variant->ends, self->fd));
+	ASSERT_EQ(0, pipe(self->pipe));
+	ASSERT_LE(BYTES, fcntl(self->pipe[1], F_SETPIPE_SZ, 1024 * 1024));
+}
+
+FIXTURE_TEARDOWN(splice)
+{
+	smc_close_pair(self->fd);
+	smc_close_pair(self->pipe);
+}
+
+/* Moves @bytes from @from to @to. */
+static int splice_all(int from, int to, size_t bytes)
+{
+	while (bytes) {
+		ssize_t ret = splice(from, NULL, to, NULL, bytes, 0);
+
+		if (ret <= 0)
+			return ret ? -errno : -ENODATA;
+		bytes -= ret;
+	}
+	return 0;
+}
+
+/* Compares @bytes of the pipe with the stream @seed. */
+static int read_pipe(int pipe, uint64_t seed, size_t bytes)
+{
+	static char buf[BYTES];
+	size_t done = 0;
+
+	while (done < bytes) {
+		ssize_t ret = read(pipe, buf + done, bytes - done);
+
+		if (ret <= 0)
+			return -1;
+		done += ret;
+	}
+	return smc_find_wrong(buf, bytes, seed, 0) < 0 ? 0 : -EILSEQ;
+}
+
+TEST_F(splice, bytes_survive_the_connection)
+{
+	enum { OTHERS = 40 };
+	int other[OTHERS][2];
+
+	ASSERT_EQ(0, smc_send_all(self->fd[0], 21, 0, BYTES, BYTES));
+	ASSERT_EQ(0, splice_all(self->fd[1], self->pipe[1], BYTES));
+	smc_close_pair(self->fd);
+	for (int i = 0; i < OTHERS; i++) {
+		ASSERT_EQ(0, smc_pair(variant->ends, other[i]));
+		ASSERT_EQ(0, smc_send_all(other[i][0], 99, 0, BYTES, BYTES));
+	}
+	EXPECT_EQ(0, read_pipe(self->pipe[0], 21, BYTES));
+	for (int i = 0; i < OTHERS; i++)
+		smc_close_pair(other[i]);
+}
+
+TEST_F(splice, into_a_socket)
+{
+	static char buf[BYTES];
+
+	smc_fill(buf, BYTES, 22, 0);
+	ASSERT_EQ(BYTES, write(self->pipe[1], buf, BYTES));
+	ASSERT_EQ(0, splice_all(self->pipe[0], self->fd[0], BYTES));
+	ASSERT_EQ(0, smc_recv_all(self->fd[1], 22, 0, BYTES, 5000));
+}
+
+TEST_F(splice, pipe_can_be_teed)
+{
+	int copy[2];
+
+	ASSERT_EQ(0, pipe(copy));
+	ASSERT_EQ(0, smc_send_all(self->fd[0], 23, 0, 4096, 4096));
+	ASSERT_EQ(0, splice_all(self->fd[1], self->pipe[1], 4096));
+	ASSERT_EQ(4096, tee(self->pipe[0], copy[1], 4096, SPLICE_F_NONBLOCK));
+	EXPECT_EQ(0, read_pipe(self->pipe[0], 23, 4096));
+	EXPECT_EQ(0, read_pipe(copy[0], 23, 4096));
+	smc_close_pair(copy);
+}
+
+static void results(const struct smc_ends *ends, struct smc_notes *notes, const void *arg)
+{
+	int fd[2], pipe_fd[2];
+	loff_t offset;
+
+	/* SPLICE_F_NONBLOCK is about the pipe: TCP asks the socket's O_NONBLOCK. */
+	if (smc_pair(ends, fd) || pipe(pipe_fd) || smc_set_nonblock(fd[1], true))
+		return;
+	smc_note_result(notes, "empty", splice(fd[1], NULL, pipe_fd[1], NULL, 10,
+					       SPLICE_F_NONBLOCK));
+	for (offset = 0; offset < 2; offset++)
+		smc_note_result(notes, "offset", splice(fd[1], &offset, pipe_fd[1], NULL, 10,
+							SPLICE_F_NONBLOCK));
+	send(fd[0], "abcdef", 6, 0);
+	smc_settle(fd);
+	smc_note_result(notes, "part", splice(fd[1], NULL, pipe_fd[1], NULL, 4, 0));
+	smc_note_result(notes, "rest", splice(fd[1], NULL, pipe_fd[1], NULL, 4, 0));
+	shutdown(fd[0], SHUT_WR);
+	smc_settle(fd);
+	smc_note_result(notes, "end", splice(fd[1], NULL, pipe_fd[1], NULL, 4, 0));
+	smc_close_pair(fd);
+	smc_close_pair(pipe_fd);
+}
+
+TEST_F(splice, results_as_on_tcp)
+{
+	EXPECT_TRUE(smc_same_as_tcp(variant->ends, results, NULL));
+}
+
+TEST_HARNESS_MAIN
