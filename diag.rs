@@ -30,7 +30,6 @@ use crate::{
     Lo,
     LO, //
 };
-use kernel::prelude::*;
 
 /// `enum smc_state`, as far as it can be told from outside.
 mod state {

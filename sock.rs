@@ -167,6 +167,8 @@ impl SmcSock {
     /// Sets the mode, unless it is set already, and wakes whoever waits for it.
     fn decide(&self, sk: &Sk, mode: Mode) {
         if self.mode.populate(mode) {
+            // Dropped outside the lock.
+            let _offer = self.offer.lock().take();
             sk.wake_all();
         }
     }

@@ -151,7 +151,8 @@ impl SmcSock {
             return Standing::Decided(mode);
         }
         let Some(offer) = op.offer() else {
-            return Standing::Idle;
+            // An offer is forgotten after its decision was made.
+            return op.mode().map_or(Standing::Idle, Standing::Decided);
         };
         let (Some(inner), Ok(lo)) = (op.tcp_sk(), lo()) else {
             return Standing::Idle;
