@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: GPL-2.0
+#
+# For people; the kernel's build system reads Kbuild.
+#
+#   make                    smc_lo.ko for the running kernel, or for KDIR=
+#   make modules_install    installs it
+#   make clean              removes everything that was built
+#
+# With a lab of its own (compilers, kernels and machine are made when missing):
+#
+#   make run                TCP and smc_lo side by side
+#   make check              every test
+#   make shell              a guest with the module loaded; KERNEL=debug
+#   make clippy             lints
+#   make fmt                formats the Rust sources
+#   make kunit              the module's own unit tests, in the debug kernel
+#   make bench              figures of record, by counted instructions
+
+KDIR ?= /lib/modules/$(shell uname -r)/build
+KERNEL ?= prod
+
+# The checks come first, so that an unfit kernel costs one line.
+kbuild = flags=$$(scripts/kernel/toolchain "$(KDIR)") && $(MAKE) -C "$(KDIR)" M="$(CURDIR)" $$flags
+
+modules modules_install rust-analyzer:
+	@$(kbuild) $@
+
+# Without the kernel's help, so that it works where no kernel is installed.
+clean:
+	@rm -rf build tests/host/target
+	@find . -name .git -prune -o -type f \( -name '*.o' -o -name '*.ko' -o -name '*.mod' -o -name '*.mod.c' \
+		-o -name '*.cmd' -o -name '*.d' -o -name '*.rmeta' -o -name '*.rsi' -o -name '*.so' -o -name '*_generated.rs' \
+		-o -name modules.order -o -name Module.symvers -o -name rust-project.json \) -print | xargs -r rm -f
+	@find . -name .git -prune -o -type d \( -name __pycache__ -o -name '.tmp_*' \) -print | xargs -r rm -rf
+
+# For the lab's kernels, each in a directory of its own.
+build/%/smc_lo.ko: FORCE
+	@scripts/kernel/module $*
+
+run:
+	@scripts/run
+
+check:
+	@scripts/check
+
+shell:
+	@scripts/vm --kernel $(KERNEL) --shell
+
+clippy:
+	@scripts/lab setup prod
+	@scripts/kernel/module clippy
+
+fmt:
+	@scripts/lab setup
+	@scripts/rustfmt
+
+kunit:
+	@scripts/lab setup debug
+	@scripts/kunit
+
+bench:
+	@scripts/bench
+
+FORCE:
+
+.PHONY: modules modules_install rust-analyzer clean run check shell clippy fmt kunit bench FORCE

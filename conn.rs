@@ -1,0 +1,741 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One established SMC-D connection: two ends, and a byte stream in each direction.
+//!
+//! Both ends run in this kernel, in process context, and meet in the memory of this object: no
+//! device, no softirq, no message is between them (`net/smc/smc_{tx,rx,cdc,close}.c`).
+//!
+//! # Invariants
+//!
+//! 1. A direction's stream lies in a chain of rings. The sender appends a ring, the reader takes
+//!    the drained ones away; where one ring ends the next one begins, and the end is written
+//!    before any byte behind it is published.
+//! 2. What is between the reader's position and the sender's may only be read, the rest of the
+//!    rings in the chain may only be written, each by the one task that holds `rx` or `tx`.
+//! 3. Flags are only added. What a flag means is decided in the same atomic step that adds it:
+//!    no byte is published behind an end of stream, and a close knows whether data was unread.
+//! 4. A sender that reports [`Channel::block`](crate::cdc::Channel::block) without room is woken
+//!    when there is room by the rule of [`is_writeable`], at the latest when everything is read.
+//! 5. Memory is charged to an end before its ring is appended, noted in the ring, and uncharged by
+//!    whoever gives up the last reference to the ring. An end's socket outlives its charges.
+//! 6. An end dies once: its error is set at most once, whoever of the two ends, the network or a
+//!    system call notices first.
+//!
+//! # Locks
+//!
+//! In this order; none is held while sleeping for the peer, a signal or time.
+//!
+//! 1. `Direction::tx`, `Direction::rx` (mutexes, never both): held over copies from and to user
+//!    memory, so nobody who must not wait for a stalled copy takes them. Shutdown, the peer's close
+//!    and death do not.
+//! 2. `End::account` (mutex): one charge or uncharge of that end's socket.
+//! 3. `Direction::chain` (spinlock, process context): the list of rings; nothing is allocated or
+//!    freed under it.
+//! 4. `End::fate` (spinlock, bottom halves off): whether the end has died.
+//!
+//! Wake-ups are called with at most a `tx` or `rx` held. The wake-up of an end never takes any
+//! lock of this room.
+//!
+//! # Contexts
+//!
+//! [`Endpoint::abort`] and the lock-free questions ([`Endpoint::may_write`], `explains_*`, ...) run
+//! in softirq too; everything else runs in process context, and so does the drop of the last
+//! reference to a connection or an endpoint.
+
+#![deny(unsafe_code)]
+
+mod chain;
+pub(crate) mod close;
+mod rx;
+mod tx;
+
+use kernel::{
+    iov::{
+        IovIterDest,
+        IovIterSource, //
+    },
+    prelude::*,
+    sync::{
+        aref::ARef,
+        atomic::{
+            Atomic,
+            Full,
+            Relaxed, //
+        },
+        new_mutex,
+        Arc,
+        Mutex,
+        SetOnce, //
+    }, //
+};
+
+use self::{
+    chain::{
+        Direction,
+        Payer, //
+    },
+    close::{
+        Closed,
+        PollView, //
+    }, //
+};
+use crate::{
+    bufpool::{
+        self,
+        RingRef, //
+    },
+    cdc::cursor::{
+        is_writeable,
+        Control,
+        Cursor,
+        Flags, //
+    },
+    dmb::Token,
+    kapi::{
+        sock::{
+            Shutdown,
+            Sk, //
+        },
+        sync::{
+            new_spinlock_bh,
+            SpinLockBh, //
+        }, //
+    },
+    lgr::LinkGroup, //
+};
+
+/// One of the two ends.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Side {
+    /// The end that connected.
+    Client,
+    /// The end that was accepted.
+    Server,
+}
+
+impl Side {
+    /// The other end.
+    pub(crate) fn peer(self) -> Self {
+        match self {
+            Self::Client => Self::Server,
+            Self::Server => Self::Client,
+        }
+    }
+}
+
+/// The `MSG_*` flags a stream has a use for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MsgFlags(u32);
+
+impl MsgFlags {
+    const PEEK: u32 = 0x02;
+    const TRUNC: u32 = 0x20;
+    const DONTWAIT: u32 = 0x40;
+    const WAITALL: u32 = 0x100;
+
+    fn has(self, flag: u32) -> bool {
+        self.0 & flag != 0
+    }
+
+    /// Do not wait.
+    pub(crate) fn dontwait(self) -> bool {
+        self.has(Self::DONTWAIT)
+    }
+
+    /// Leave what is read in the stream.
+    pub(crate) fn peek(self) -> bool {
+        self.has(Self::PEEK)
+    }
+
+    /// Count bytes without copying them.
+    pub(crate) fn trunc(self) -> bool {
+        self.has(Self::TRUNC)
+    }
+
+    /// Wait for all that was asked for.
+    pub(crate) fn waitall(self) -> bool {
+        self.has(Self::WAITALL)
+    }
+}
+
+impl From<u32> for MsgFlags {
+    /// The flags of a `struct msghdr` or a system call.
+    fn from(raw: u32) -> Self {
+        Self(raw)
+    }
+}
+
+/// Whether an end has died.
+enum Fate {
+    /// It has not.
+    Alive,
+    /// It has; the error is set, or waits for a socket to be set in.
+    Dead(Option<Error>),
+}
+
+/// One end of a connection.
+#[pin_data]
+struct End {
+    /// The socket, from the moment it takes this end until the connection is gone.
+    sk: SetOnce<ARef<Sk>>,
+    #[pin]
+    fate: SpinLockBh<Fate>,
+    /// The bytes charged to the socket.
+    #[pin]
+    account: Mutex<usize>,
+    closed: Atomic<bool>,
+}
+
+impl End {
+    fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            sk: SetOnce::new(),
+            fate <- new_spinlock_bh!(Fate::Alive, "End::fate"),
+            account <- new_mutex!(0, "End::account"),
+            closed: Atomic::new(false),
+        })
+    }
+
+    /// The socket that has taken this end.
+    #[inline]
+    fn sk(&self) -> Option<&Sk> {
+        self.sk.as_ref().map(|sk| &**sk)
+    }
+
+    /// Lets the end die of `err`, unless it is dead; afterwards its socket has, or has had, the
+    /// error.
+    ///
+    /// # Context
+    ///
+    /// Process context and softirq.
+    fn die(&self, err: Error) {
+        let mut fate = self.fate.lock();
+        if let Fate::Alive = *fate {
+            *fate = Fate::Dead(match self.sk() {
+                Some(sk) => {
+                    sk.set_err(err);
+                    None
+                }
+                None => Some(err),
+            });
+        }
+    }
+
+    /// Gives the end to `sk`; nothing when somebody has it.
+    fn take(&self, sk: ARef<Sk>) {
+        if !self.sk.populate(sk) {
+            return;
+        }
+        let mut fate = self.fate.lock();
+        if let (Fate::Dead(pending), Some(sk)) = (&mut *fate, self.sk()) {
+            if let Some(err) = pending.take() {
+                sk.set_err(err);
+            }
+        }
+    }
+
+    /// Charges `bytes` to the socket.
+    fn charge(&self, bytes: usize) -> bool {
+        let Some(sk) = self.sk() else {
+            return false;
+        };
+        let mut account = self.account.lock();
+        let charged = sk.charge(bytes);
+        if charged {
+            *account += bytes;
+        }
+        charged
+    }
+
+    /// Uncharges `bytes` that were charged.
+    fn uncharge(&self, bytes: usize) {
+        if let Some(sk) = self.sk() {
+            let mut account = self.account.lock();
+            sk.uncharge(bytes);
+            *account -= bytes;
+        }
+    }
+
+    /// Wakes everybody who waits at this end.
+    fn wake(&self) {
+        if let Some(sk) = self.sk() {
+            sk.state_change();
+        }
+    }
+}
+
+/// A connection.
+#[pin_data(PinnedDrop)]
+pub(crate) struct Connection {
+    group: Arc<LinkGroup>,
+    #[pin]
+    from_client: Direction,
+    #[pin]
+    from_server: Direction,
+    #[pin]
+    client: End,
+    #[pin]
+    server: End,
+}
+
+impl Connection {
+    /// A connection in this group, whose ends belong to nobody yet. It has no ring before the
+    /// first byte is sent.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM` - no memory.
+    ///
+    /// # Context
+    ///
+    /// Process context, may sleep.
+    pub(crate) fn new(group: Arc<LinkGroup>) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                group,
+                from_client <- Direction::new(),
+                from_server <- Direction::new(),
+                client <- End::new(),
+                server <- End::new(),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// The end of this side, for whoever uses it or holds it for somebody.
+    pub(crate) fn endpoint(self: &Arc<Self>, side: Side) -> Endpoint {
+        Endpoint {
+            conn: self.clone(),
+            side,
+        }
+    }
+
+    #[inline]
+    fn end(&self, side: Side) -> &End {
+        match side {
+            Side::Client => &self.client,
+            Side::Server => &self.server,
+        }
+    }
+
+    /// The direction that `side` writes.
+    #[inline]
+    fn outgoing(&self, side: Side) -> &Direction {
+        match side {
+            Side::Client => &self.from_client,
+            Side::Server => &self.from_server,
+        }
+    }
+
+    /// The direction that `side` reads.
+    #[inline]
+    fn incoming(&self, side: Side) -> &Direction {
+        self.outgoing(side.peer())
+    }
+
+    /// Gives up a reference to a ring of the direction that `sender` writes.
+    fn release(&self, sender: Side, ring: RingRef) {
+        let Some(ring) = bufpool::last(ring) else {
+            return;
+        };
+        let payer = Payer::of(&ring);
+        let bytes = ring.size();
+        self.group.put(ring);
+        self.uncharge(sender, payer, bytes);
+    }
+
+    fn uncharge(&self, sender: Side, payer: Payer, bytes: usize) {
+        match payer {
+            Payer::Nobody => {}
+            Payer::Sender => self.end(sender).uncharge(bytes),
+            Payer::Reader => self.end(sender.peer()).uncharge(bytes),
+        }
+    }
+
+    /// Lets `side` die of what its control words say, if they say that it is dead. Afterwards the
+    /// error is in its socket, or has been taken from there.
+    fn settle(&self, side: Side) {
+        let incoming = self.incoming(side).channel.observe();
+        let outgoing = self.outgoing(side).channel.observe();
+        if incoming.raise(outgoing.flags()).has(Flags::TX_ABORT) {
+            self.end(side).die(close::reset_error(incoming));
+        }
+    }
+
+    fn abort(&self, err: Error) {
+        // The errors first: who sees the flags finds them.
+        for side in [Side::Client, Side::Server] {
+            self.end(side).die(err);
+        }
+        for side in [Side::Client, Side::Server] {
+            self.outgoing(side).channel.raise(|_| Flags::TX_ABORT);
+        }
+        for side in [Side::Client, Side::Server] {
+            self.end(side).wake();
+        }
+    }
+
+    fn close(&self, side: Side, reset: bool) -> Closed {
+        let incoming = self.incoming(side);
+        let outgoing = self.outgoing(side);
+        let end = self.end(side);
+        if end.closed.xchg(true, Full) {
+            return close::outcome(incoming.channel.observe(), Flags::NONE);
+        }
+
+        let consumed = incoming.channel.consumed();
+        let mut flags = Flags::NONE;
+        let before = incoming.channel.raise(|word| {
+            flags = close::reader_closes(word, consumed, reset);
+            flags
+        });
+        let closed = close::outcome(before, flags);
+        let peer = self.end(side.peer());
+        if closed == Closed::Reset {
+            peer.die(close::reset_error(outgoing.channel.observe()));
+        }
+        outgoing.channel.raise(|_| close::writer_closes(closed));
+        peer.wake();
+
+        self.drop_reader(side);
+        self.drop_writer(side);
+        closed
+    }
+
+    /// Gives back the rings `side` reads from. A sender in the middle of a copy keeps the last one
+    /// until it finds that nobody reads any more.
+    fn drop_reader(&self, side: Side) {
+        let incoming = self.incoming(side);
+        let head = incoming.rx.lock().head.take();
+        if let Some(ring) = head {
+            self.release(side.peer(), ring);
+        }
+        for ring in incoming.chain.lock().close().into_iter().flatten() {
+            self.release(side.peer(), ring);
+        }
+        let tail = incoming.tx.try_lock().and_then(|mut tx| tx.tail.take());
+        if let Some(ring) = tail {
+            self.release(side.peer(), ring);
+        }
+    }
+
+    /// Gives up the ring `side` writes to; what is unread stays with the reader.
+    fn drop_writer(&self, side: Side) {
+        let tail = self.outgoing(side).tx.lock().tail.take();
+        if let Some(ring) = tail {
+            self.release(side, ring);
+        }
+    }
+
+    fn attach(&self, side: Side, sk: ARef<Sk>) {
+        self.end(side).take(sk);
+        // The sender has paid for what it sent so far.
+        let incoming = self.incoming(side);
+        let bytes = incoming.chain.lock().paid_by_sender();
+        if bytes == 0 || !self.end(side).charge(bytes) {
+            return;
+        }
+        let moved = incoming.chain.lock().make_reader_pay(bytes);
+        self.end(side.peer()).uncharge(moved);
+        if moved < bytes {
+            self.end(side).uncharge(bytes - moved);
+        }
+    }
+
+    fn may_write(&self, side: Side) -> bool {
+        self.outgoing(side).is_writeable()
+    }
+
+    fn poll_mask(&self, side: Side, sk: &Sk) -> u32 {
+        let incoming = self.incoming(side);
+        let outgoing = self.outgoing(side);
+        let mut view = PollView {
+            incoming: incoming.channel.observe(),
+            outgoing: outgoing.channel.observe(),
+            shut_rd: sk.shutdown_mask().rcv(),
+            readable: false,
+            writeable: outgoing.is_writeable(),
+            error: false,
+        };
+        let unread = incoming.unread();
+        view.readable = unread > 0
+            // A sender without room sends no more, however much the reader wants at once.
+            && (unread >= sk.rcvlowat(false, usize::MAX) || incoming.channel.is_blocked());
+        if !view.is_shut_wr() && !view.writeable {
+            outgoing.channel.block();
+            sk.set_nospace();
+            view.writeable = outgoing.is_writeable();
+        }
+        if view.is_dead() {
+            self.settle(side);
+        }
+        // Last: whoever sets flags has set the error before.
+        view.error = sk.has_err();
+        view.mask()
+    }
+
+    fn info(&self, side: Side) -> Info {
+        let incoming = self.incoming(side).info();
+        let outgoing = self.outgoing(side).info();
+        Info {
+            group: self.group.id(),
+            rx: incoming,
+            tx: outgoing,
+            closed: self.end(side).closed.load(Relaxed),
+            peer_closed: self.end(side.peer()).closed.load(Relaxed),
+            charged: match self.end(side).account.try_lock() {
+                Some(account) => *account,
+                None => 0,
+            },
+        }
+    }
+}
+
+#[allow(unsafe_code)] // The trait is unsafe to implement but through this macro.
+#[pinned_drop]
+impl PinnedDrop for Connection {
+    fn drop(self: Pin<&mut Self>) {
+        // An end that never belonged to anybody.
+        self.close(Side::Client, true);
+        self.close(Side::Server, true);
+    }
+}
+
+/// What tools show of one direction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DirectionInfo {
+    /// The DMB that is read from, if there is one.
+    pub(crate) token: Option<Token>,
+    /// Its number.
+    pub(crate) index: u32,
+    /// The size of all rings, in bytes.
+    pub(crate) size: usize,
+    /// The word with the sender's position and the flags.
+    pub(crate) control: Control,
+    /// The sender's cursor in a ring of the size of the first.
+    pub(crate) producer: Cursor,
+    /// The reader's cursor, likewise.
+    pub(crate) consumer: Cursor,
+    /// The bytes sent and not read.
+    pub(crate) unread: usize,
+    /// The sender waits for room.
+    pub(crate) blocked: bool,
+}
+
+/// What tools show of one end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Info {
+    /// The number of the link group.
+    pub(crate) group: u32,
+    /// The direction this end reads.
+    pub(crate) rx: DirectionInfo,
+    /// The direction this end writes.
+    pub(crate) tx: DirectionInfo,
+    /// This end has been closed.
+    pub(crate) closed: bool,
+    /// The other end has been closed.
+    pub(crate) peer_closed: bool,
+    /// The bytes charged to this end's socket; 0 when they are being changed.
+    pub(crate) charged: usize,
+}
+
+/// An end of a connection, as its socket or whoever keeps it for a socket holds it.
+///
+/// There is one for each side. Dropped without [`Endpoint::close`], it resets the connection.
+///
+/// # Context
+///
+/// Dropped in process context.
+pub(crate) struct Endpoint {
+    conn: Arc<Connection>,
+    side: Side,
+}
+
+impl Endpoint {
+    /// The connection.
+    pub(crate) fn connection(&self) -> &Arc<Connection> {
+        &self.conn
+    }
+
+    /// The side.
+    pub(crate) fn side(&self) -> Side {
+        self.side
+    }
+
+    /// Gives this end to `sk`: from now on wake-ups reach it, errors too, and it pays for what it
+    /// has been sent.
+    ///
+    /// # Context
+    ///
+    /// Process context, before `sk` is visible to the application or while no other call on it
+    /// uses this end.
+    pub(crate) fn attach(&self, sk: ARef<Sk>) {
+        self.conn.attach(self.side, sk);
+    }
+
+    /// Sends what `from` yields, as `tcp_sendmsg()` does; says how many bytes.
+    ///
+    /// # Errors
+    ///
+    /// - `EPIPE` - this end is shut down or the peer is gone; the caller raises `SIGPIPE`.
+    /// - `ECONNRESET` - the connection was reset, or whatever else it died of; reported once.
+    /// - `EAGAIN` - no room, and no time to wait.
+    /// - `EFAULT` - the caller's memory cannot be read.
+    /// - `ERESTARTSYS`, `EINTR` - a signal is pending.
+    ///
+    /// # Context
+    ///
+    /// Process context, may sleep; no lock is held.
+    pub(crate) fn send(
+        &self,
+        sk: &Sk,
+        from: &mut IovIterSource<'_>,
+        flags: MsgFlags,
+    ) -> Result<usize> {
+        self.conn.send(self.side, sk, from, flags)
+    }
+
+    /// Receives up to `len` bytes into `to`, as `tcp_recvmsg()` does; says how many, 0 at the end
+    /// of the stream.
+    ///
+    /// # Errors
+    ///
+    /// - `ECONNRESET` - the connection was reset, or whatever else it died of; reported once.
+    /// - `EAGAIN` - nothing there, and no time to wait.
+    /// - `EFAULT` - the caller's memory cannot be written.
+    /// - `ERESTARTSYS`, `EINTR` - a signal is pending.
+    ///
+    /// # Context
+    ///
+    /// Process context, may sleep; no lock but a pipe's is held.
+    pub(crate) fn recv(
+        &self,
+        sk: &Sk,
+        to: &mut IovIterDest<'_>,
+        len: usize,
+        flags: MsgFlags,
+    ) -> Result<usize> {
+        self.conn.recv(self.side, sk, to, len, flags)
+    }
+
+    /// The events of this end, as `tcp_poll()` gives them.
+    ///
+    /// # Context
+    ///
+    /// Process context. The caller has queued itself on the socket's wait queue before.
+    pub(crate) fn poll_mask(&self, sk: &Sk) -> u32 {
+        self.conn.poll_mask(self.side, sk)
+    }
+
+    /// Shuts down directions of this end.
+    ///
+    /// Reading ends at this socket alone; what the peer sends still arrives, as with TCP.
+    ///
+    /// # Context
+    ///
+    /// Process context, without the socket lock of `sk`.
+    pub(crate) fn shutdown(&self, sk: &Sk, how: Shutdown) {
+        if how.send() {
+            self.conn
+                .outgoing(self.side)
+                .channel
+                .raise(|_| Flags::TX_SHUT);
+        }
+        sk.add_shutdown(how);
+        if how.send() {
+            self.conn.end(self.side.peer()).wake();
+        }
+        self.conn.end(self.side).wake();
+    }
+
+    /// Closes this end, with a reset if `reset` asks for it or data is left unread.
+    ///
+    /// # Context
+    ///
+    /// Process context, may sleep. No other call on this end is running.
+    pub(crate) fn close(&self, reset: bool) -> Closed {
+        self.conn.close(self.side, reset)
+    }
+
+    /// Lets both ends die of `err`; what has been received stays readable.
+    ///
+    /// # Context
+    ///
+    /// Process context and softirq.
+    pub(crate) fn abort(&self, err: Error) {
+        self.conn.abort(err);
+    }
+
+    /// Whether the peer has closed its end.
+    ///
+    /// # Context
+    ///
+    /// Any.
+    pub(crate) fn peer_closed(&self) -> bool {
+        self.outgoing_word().has(Flags::RX_CLOSED)
+    }
+
+    /// Whether the peer's end has done what makes TCP send FIN.
+    ///
+    /// # Context
+    ///
+    /// Any.
+    pub(crate) fn explains_fin(&self) -> bool {
+        self.peer_closed()
+            || self
+                .incoming_word()
+                .has(Flags::TX_SHUT.with(Flags::TX_ABORT))
+    }
+
+    /// Whether the peer's end has done what makes TCP send RST.
+    ///
+    /// # Context
+    ///
+    /// Any.
+    pub(crate) fn explains_rst(&self) -> bool {
+        self.peer_closed()
+            || self.outgoing_word().has(Flags::TX_ABORT)
+            || self.incoming_word().has(Flags::TX_ABORT)
+    }
+
+    /// Whether a sender is to be woken: the rule of [`Self::poll_mask`].
+    ///
+    /// # Context
+    ///
+    /// Any.
+    pub(crate) fn may_write(&self) -> bool {
+        self.conn.may_write(self.side)
+    }
+
+    /// How many bytes could be read now (`FIONREAD`).
+    ///
+    /// # Context
+    ///
+    /// Any.
+    pub(crate) fn readable(&self) -> usize {
+        self.conn.incoming(self.side).unread()
+    }
+
+    /// What tools show.
+    ///
+    /// # Context
+    ///
+    /// Process context. Waits for no copy.
+    pub(crate) fn info(&self) -> Info {
+        self.conn.info(self.side)
+    }
+
+    fn incoming_word(&self) -> Control {
+        self.conn.incoming(self.side).channel.observe()
+    }
+
+    fn outgoing_word(&self) -> Control {
+        self.conn.outgoing(self.side).channel.observe()
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.conn.close(self.side, true);
+    }
+}

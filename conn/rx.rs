@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Receiving: from the rings of a direction into an [`IovIterDest`].
+//!
+//! Follows `tcp_recvmsg_locked()`: what is returned, which error comes first, when it waits.
+
+#![deny(unsafe_code)]
+
+use kernel::{
+    iov::IovIterDest,
+    prelude::*, //
+};
+
+use super::{
+    close::{
+        self,
+        ReadEnd, //
+    },
+    Connection,
+    MsgFlags,
+    Side, //
+};
+use crate::{
+    bufpool::RingRef,
+    cdc::cursor::Position,
+    kapi::{
+        sock::Sk,
+        sync::lock_killable,
+        wait::{
+            signal_error,
+            Timeout,
+            Waiter, //
+        }, //
+    }, //
+};
+
+/// The most bytes that are given back at once, so that a sender can go on while a large message is
+/// read.
+const CHUNK: usize = 64 << 10;
+
+/// What the reader of a direction keeps for itself.
+pub(super) struct Rx {
+    /// The first ring of the chain.
+    pub(super) head: Option<RingRef>,
+    /// The reader's position.
+    consumed: Position,
+}
+
+impl Rx {
+    pub(super) const fn new() -> Self {
+        Self {
+            head: None,
+            consumed: Position::START,
+        }
+    }
+}
+
+/// Why pulling stopped.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Stop {
+    /// All that was asked for is there.
+    Done,
+    /// There is no more, and this is behind the last byte.
+    Dry(ReadEnd),
+    /// The caller's memory cannot be written.
+    Fault,
+}
+
+/// One call of `recvmsg()`.
+struct Request<'a> {
+    side: Side,
+    sk: &'a Sk,
+    len: usize,
+    flags: MsgFlags,
+    /// How many bytes there are so far.
+    got: usize,
+    /// The next byte of a peek that has begun.
+    next: Option<Position>,
+}
+
+impl Connection {
+    /// Receives up to `len` bytes.
+    ///
+    /// Errors and context: [`super::Endpoint::recv`].
+    pub(super) fn recv(
+        &self,
+        side: Side,
+        sk: &Sk,
+        to: &mut IovIterDest<'_>,
+        len: usize,
+        flags: MsgFlags,
+    ) -> Result<usize> {
+        let mut request = Request {
+            side,
+            sk,
+            len,
+            flags,
+            got: 0,
+            next: None,
+        };
+        let timeout = sk.rcvtimeo(flags.dontwait());
+        let target = sk.rcvlowat(flags.waitall(), len).max(1);
+        match self.attempt(&mut request, to, target, timeout) {
+            Some(result) => result,
+            None => self.recv_waiting(&mut request, to, target, timeout),
+        }
+    }
+
+    /// Goes on with nothing there, or not enough, as long as there is time.
+    #[cold]
+    fn recv_waiting(
+        &self,
+        request: &mut Request<'_>,
+        to: &mut IovIterDest<'_>,
+        target: usize,
+        mut timeout: Timeout,
+    ) -> Result<usize> {
+        pin_init::stack_pin_init!(let waiter = Waiter::new(request.sk));
+        let mut waiter = waiter;
+        loop {
+            if let Some(result) = self.attempt(request, to, target, timeout) {
+                return result;
+            }
+            timeout = waiter.as_mut().wait(timeout);
+        }
+    }
+
+    /// Receives what is there; nothing when the caller is to wait for more.
+    fn attempt(
+        &self,
+        request: &mut Request<'_>,
+        to: &mut IovIterDest<'_>,
+        target: usize,
+        timeout: Timeout,
+    ) -> Option<Result<usize>> {
+        let stop = if request.flags.peek() {
+            self.peek(request, to)
+        } else {
+            self.pull(request, to)
+        };
+        let end = match stop {
+            Ok(Stop::Dry(end)) if request.got < target => end,
+            Ok(Stop::Fault) if request.got == 0 => return Some(Err(EFAULT)),
+            Err(err) if request.got == 0 => return Some(Err(err)),
+            _ => return Some(Ok(request.got)),
+        };
+
+        if end == ReadEnd::Eof {
+            return Some(Ok(request.got));
+        }
+        if end == ReadEnd::Aborted {
+            self.settle(request.side);
+        }
+        let sk = request.sk;
+        if request.got > 0 {
+            let stop = timeout.expired()
+                || end == ReadEnd::Aborted
+                || sk.has_err()
+                || sk.shutdown_mask().rcv()
+                || signal_error(timeout).is_some();
+            return stop.then_some(Ok(request.got));
+        }
+        if let Err(err) = sk.take_err() {
+            return Some(Err(err));
+        }
+        if end == ReadEnd::Aborted || sk.shutdown_mask().rcv() {
+            return Some(Ok(0));
+        }
+        if timeout.expired() {
+            return Some(Err(EAGAIN));
+        }
+        signal_error(timeout).map(Err)
+    }
+
+    /// Takes bytes out of the stream.
+    ///
+    /// # Errors
+    ///
+    /// - `EINTR` - a fatal signal is pending.
+    /// - `EIO` - the positions do not belong together, or a ring is missing.
+    fn pull(&self, request: &mut Request<'_>, to: &mut IovIterDest<'_>) -> Result<Stop> {
+        let direction = self.incoming(request.side);
+        let mut rx = lock_killable(&direction.rx)?;
+        loop {
+            let word = direction.channel.observe();
+            let unread = word.unread(rx.consumed).ok_or(EIO)?;
+            if unread == 0 {
+                return Ok(Stop::Dry(close::read_end(word)));
+            }
+            if request.got >= request.len {
+                return Ok(Stop::Done);
+            }
+            let there = self.first_ring(request.side, &mut rx, unread)?;
+            let head = rx.head.as_ref().ok_or(EIO)?;
+            let len = there.min(request.len - request.got).min(CHUNK);
+            let copied = if request.flags.trunc() {
+                len
+            } else {
+                head.drain(rx.consumed, len, to)?
+            };
+            if copied > 0 {
+                request.got += copied;
+                rx.consumed = rx.consumed.advance(copied);
+                if direction.channel.consume(rx.consumed) {
+                    self.offer_room(request.side);
+                }
+            }
+            if copied < len {
+                return Ok(Stop::Fault);
+            }
+            if copied == there && copied == unread {
+                // Nothing is left; a ring that was followed by another one need not wait for us.
+                self.drop_drained(request.side, &mut rx);
+            }
+        }
+    }
+
+    /// Makes `rx.head` the ring with the next byte; says how many of the `unread` ones are there.
+    ///
+    /// # Errors
+    ///
+    /// - `EIO` - there is no such ring.
+    #[inline]
+    fn first_ring(&self, side: Side, rx: &mut Rx, unread: usize) -> Result<usize> {
+        loop {
+            if let Some(head) = &rx.head {
+                let Some(end) = head.sealed() else {
+                    return Ok(unread);
+                };
+                let there = end.checked_since(rx.consumed).ok_or(EIO)?;
+                if there > 0 {
+                    return Ok(there.min(unread));
+                }
+                self.drop_drained(side, rx);
+            }
+            rx.head = self.incoming(side).chain.lock().first();
+            if rx.head.is_none() {
+                return Err(EIO);
+            }
+        }
+    }
+
+    /// Gives back the first ring if the stream goes on in another one from here.
+    fn drop_drained(&self, side: Side, rx: &mut Rx) {
+        let sealed = rx.head.as_ref().and_then(|head| head.sealed());
+        if sealed != Some(rx.consumed) {
+            return;
+        }
+        let first = self.incoming(side).chain.lock().remove_first();
+        for ring in [rx.head.take(), first].into_iter().flatten() {
+            self.release(side.peer(), ring);
+        }
+    }
+
+    /// Wakes the sender, which waits, if there is enough room by now.
+    #[cold]
+    fn offer_room(&self, side: Side) {
+        let direction = self.incoming(side);
+        if direction.is_writeable() {
+            direction.channel.unblock();
+            if let Some(sender) = self.end(side.peer()).sk() {
+                sender.write_space();
+            }
+        }
+    }
+
+    /// Copies bytes and leaves them in the stream.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::pull`].
+    fn peek(&self, request: &mut Request<'_>, to: &mut IovIterDest<'_>) -> Result<Stop> {
+        let direction = self.incoming(request.side);
+        let rx = lock_killable(&direction.rx)?;
+        loop {
+            let word = direction.channel.observe();
+            let unread = word.unread(rx.consumed).ok_or(EIO)?;
+            // Somebody may have read what was peeked at, while this one waited.
+            let distance = request
+                .next
+                .and_then(|next| next.checked_since(rx.consumed))
+                .filter(|&distance| distance <= unread)
+                .unwrap_or(0);
+            if distance == unread {
+                return Ok(Stop::Dry(close::read_end(word)));
+            }
+            if request.got >= request.len {
+                return Ok(Stop::Done);
+            }
+            let found = direction.chain.lock().find(rx.consumed, distance);
+            let (ring, there) = found.ok_or(EIO)?;
+            let at = rx.consumed.advance(distance);
+            let len = there.min(unread - distance).min(request.len - request.got);
+            let copied = if request.flags.trunc() {
+                Ok(len)
+            } else {
+                ring.drain(at, len, to)
+            };
+            self.release(request.side.peer(), ring);
+            let copied = copied?;
+            request.got += copied;
+            request.next = Some(at.advance(copied));
+            if copied < len {
+                return Ok(Stop::Fault);
+            }
+        }
+    }
+}

@@ -1,0 +1,496 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Sending: from an [`IovIterSource`] into the rings of a direction.
+//!
+//! Follows `tcp_sendmsg_locked()` and `sk_stream_wait_memory()`: what is returned, which error
+//! comes first, when `SOCK_NOSPACE` is set.
+
+#![deny(unsafe_code)]
+
+use kernel::{
+    iov::IovIterSource,
+    prelude::*,
+    sync::atomic::Relaxed, //
+};
+
+use super::{
+    chain::{
+        Direction,
+        Payer, //
+    },
+    close::{
+        self,
+        SendGate, //
+    },
+    Connection,
+    MsgFlags,
+    Side, //
+};
+use crate::{
+    bufpool::{
+        size::Class,
+        RingRef, //
+    },
+    cdc::cursor::{
+        room,
+        Control,
+        Flags,
+        Position,
+        MAX_UNREAD, //
+    },
+    kapi::{
+        sock::Sk,
+        sync::lock_killable,
+        wait::{
+            signal_error,
+            Timeout,
+            Waiter, //
+        }, //
+    }, //
+};
+
+/// The most bytes that are published at once, so that a reader can begin with a large message.
+const CHUNK: usize = 64 << 10;
+
+/// From this size on a ring is only followed by another one when its reader does not move, or when
+/// the sender would not wait. It is as fast as larger ones, and stays in the caches.
+const ENOUGH: usize = 256 << 10;
+
+/// How long a reader may pause before a waiting sender makes the chain larger, in milliseconds.
+const PATIENCE: u32 = 10;
+
+/// How long a sender waits before it asks for memory again, in milliseconds.
+const MEMORY_PAUSE: u32 = 50;
+
+/// What the sender of a direction keeps for itself.
+pub(super) struct Tx {
+    /// The last ring of the chain.
+    pub(super) tail: Option<RingRef>,
+    /// How many bytes went to it.
+    written: usize,
+    /// The reader's position as last seen.
+    consumed: Position,
+    /// How many bytes may be unread, as last looked up.
+    limit: usize,
+}
+
+impl Tx {
+    pub(super) const fn new() -> Self {
+        Self {
+            tail: None,
+            written: 0,
+            consumed: Position::START,
+            limit: MAX_UNREAD,
+        }
+    }
+
+    /// The room for more bytes, or at least for the `wanted` ones.
+    ///
+    /// # Errors
+    ///
+    /// - `EIO` - the positions do not belong together.
+    #[inline]
+    fn room(&mut self, direction: &Direction, word: Control, wanted: usize) -> Result<usize> {
+        let known = self.known_room(word)?;
+        if known >= wanted || self.tail.is_none() {
+            return Ok(known);
+        }
+        self.consumed = direction.channel.consumed();
+        self.known_room(word)
+    }
+
+    #[inline]
+    fn known_room(&self, word: Control) -> Result<usize> {
+        let unread = word.unread(self.consumed).ok_or(EIO)?;
+        let Some(tail) = &self.tail else {
+            return Ok(0);
+        };
+        let free = room(tail.size(), self.written, unread).ok_or(EIO)?;
+        Ok(free.min(self.limit.saturating_sub(unread)))
+    }
+}
+
+/// Why a sender has no room, which says what it waits for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Obstacle {
+    /// As much is unread as may be.
+    Limit,
+    /// The chain could be larger, but the reader is likely to make room.
+    Reader,
+    /// There is no memory, or none may be charged.
+    Memory,
+}
+
+impl Obstacle {
+    /// How long to wait at most before trying again without having been woken.
+    fn pause(self) -> Timeout {
+        match self {
+            Self::Limit => Timeout::FOREVER,
+            Self::Reader => Timeout::from_msecs(PATIENCE),
+            Self::Memory => Timeout::from_msecs(MEMORY_PAUSE),
+        }
+    }
+}
+
+/// Why pushing stopped.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Stop {
+    /// Everything is sent.
+    Done,
+    /// There is no room for more.
+    NoRoom(Obstacle),
+    /// The caller's memory cannot be read.
+    Fault,
+    /// This end may not send.
+    Ended,
+}
+
+impl Connection {
+    /// Sends what `from` yields.
+    ///
+    /// Errors and context: [`super::Endpoint::send`].
+    pub(super) fn send(
+        &self,
+        side: Side,
+        sk: &Sk,
+        from: &mut IovIterSource<'_>,
+        flags: MsgFlags,
+    ) -> Result<usize> {
+        let timeout = sk.sndtimeo(flags.dontwait());
+        let mut sent = 0;
+        match self.push(side, sk, from, &mut sent, timeout.expired()) {
+            Ok(Stop::NoRoom(obstacle)) if timeout.expired() => {
+                self.send_without_room(side, sk, from, sent, obstacle)
+            }
+            Ok(Stop::NoRoom(obstacle)) => {
+                self.send_waiting(side, sk, from, sent, timeout, obstacle)
+            }
+            stop => finish(sk, stop, sent),
+        }
+    }
+
+    /// Goes on without room and without time: makes sure that room leads to a wake-up.
+    #[cold]
+    fn send_without_room(
+        &self,
+        side: Side,
+        sk: &Sk,
+        from: &mut IovIterSource<'_>,
+        mut sent: usize,
+        obstacle: Obstacle,
+    ) -> Result<usize> {
+        self.report_no_room(side, sk, obstacle);
+        match self.push(side, sk, from, &mut sent, true) {
+            Ok(Stop::NoRoom(_)) if sent == 0 => Err(EAGAIN),
+            Ok(Stop::NoRoom(_)) => Ok(sent),
+            stop => finish(sk, stop, sent),
+        }
+    }
+
+    /// Goes on without room as long as there is time.
+    #[cold]
+    fn send_waiting(
+        &self,
+        side: Side,
+        sk: &Sk,
+        from: &mut IovIterSource<'_>,
+        mut sent: usize,
+        mut timeout: Timeout,
+        mut obstacle: Obstacle,
+    ) -> Result<usize> {
+        let channel = &self.outgoing(side).channel;
+        let mut eager = false;
+        pin_init::stack_pin_init!(let waiter = Waiter::new(sk));
+        let mut waiter = waiter;
+        loop {
+            let consumed = channel.consumed();
+            self.report_no_room(side, sk, obstacle);
+            obstacle = match self.push(side, sk, from, &mut sent, eager) {
+                Ok(Stop::NoRoom(obstacle)) => obstacle,
+                stop => return finish(sk, stop, sent),
+            };
+            let stopped = if timeout.expired() {
+                Some(EAGAIN)
+            } else {
+                signal_error(timeout)
+            };
+            if let Some(err) = stopped {
+                return if sent > 0 { Ok(sent) } else { Err(err) };
+            }
+            let pause = timeout.at_most(obstacle.pause());
+            let left = waiter.as_mut().wait(pause);
+            timeout = timeout.after(pause, left);
+            // The reader had its time: make room without it.
+            eager = left.expired() && channel.consumed() == consumed;
+        }
+    }
+
+    /// Says that this end waits for room; whoever makes some sees it from now on.
+    fn report_no_room(&self, side: Side, sk: &Sk, obstacle: Obstacle) {
+        let outgoing = self.outgoing(side);
+        outgoing.channel.block();
+        sk.set_nospace();
+        // A reader that waits for more than there can be must begin to read.
+        if obstacle == Obstacle::Limit || !outgoing.is_writeable() {
+            if let Some(peer) = self.end(side.peer()).sk() {
+                if outgoing.unread() > 0 && peer.rcvlowat(false, usize::MAX) > 1 {
+                    peer.data_ready();
+                }
+            }
+        }
+    }
+
+    /// Sends as much as there is room for; counts it in `sent`.
+    ///
+    /// `eager`: makes the chain larger rather than wait for the reader.
+    ///
+    /// # Errors
+    ///
+    /// - `EINTR` - a fatal signal is pending.
+    /// - `EIO` - the positions do not belong together.
+    fn push(
+        &self,
+        side: Side,
+        sk: &Sk,
+        from: &mut IovIterSource<'_>,
+        sent: &mut usize,
+        eager: bool,
+    ) -> Result<Stop> {
+        let direction = self.outgoing(side);
+        let mut tx = lock_killable(&direction.tx)?;
+        loop {
+            let word = direction.channel.observe();
+            match close::send_gate(word) {
+                SendGate::Open if sk.has_err() || sk.shutdown_mask().send() => {
+                    return Ok(Stop::Ended);
+                }
+                SendGate::Open => {}
+                SendGate::Shut => return Ok(Stop::Ended),
+                SendGate::Aborted => {
+                    self.settle(side);
+                    self.drop_tail(side, &mut tx);
+                    return Ok(Stop::Ended);
+                }
+                SendGate::ReaderGone => {
+                    self.drop_tail(side, &mut tx);
+                    if sk.has_err() {
+                        return Ok(Stop::Ended);
+                    }
+                    if !from.is_empty() || *sent > 0 {
+                        self.refuse(side);
+                    }
+                    *sent += from.len();
+                    from.advance(from.len());
+                    return Ok(Stop::Done);
+                }
+            }
+            if from.is_empty() {
+                return Ok(Stop::Done);
+            }
+
+            let wanted = from.len().min(CHUNK);
+            let room = tx.room(direction, word, wanted)?;
+            let tail = match &tx.tail {
+                Some(tail) if room > 0 => tail,
+                _ => match self.grow(side, sk, &mut tx, word, eager)? {
+                    None => continue,
+                    Some(obstacle) => return Ok(Stop::NoRoom(obstacle)),
+                },
+            };
+            let len = wanted.min(room);
+            let copied = tail.fill(word.position(), tx.written, len, from)?;
+            if copied > 0 {
+                // A refused publication is for the gate to judge, at the top.
+                match direction.channel.publish(word, copied) {
+                    Ok(word) => {
+                        tx.written = tx.written.saturating_add(copied);
+                        *sent += copied;
+                        self.announce(side, word);
+                    }
+                    Err(found) if close::send_gate(found) == SendGate::ReaderGone => {
+                        *sent += copied;
+                    }
+                    Err(_) => {}
+                }
+            }
+            if copied < len {
+                return Ok(Stop::Fault);
+            }
+        }
+    }
+
+    /// Tells the reader that bytes up to `word` are there, unless it wants more at once
+    /// (`tcp_data_ready()`).
+    #[inline]
+    fn announce(&self, side: Side, word: Control) {
+        let Some(peer) = self.end(side.peer()).sk() else {
+            return;
+        };
+        let wanted = peer.rcvlowat(false, usize::MAX);
+        if wanted > 1 {
+            let consumed = self.outgoing(side).channel.consumed();
+            if word.unread(consumed).is_some_and(|unread| unread < wanted) {
+                return;
+            }
+        }
+        peer.data_ready();
+    }
+
+    /// Answers what was sent to an end that had closed, as the peer's RST would.
+    #[cold]
+    fn refuse(&self, side: Side) {
+        self.end(side).die(EPIPE);
+        self.outgoing(side).channel.raise(|_| Flags::TX_ABORT);
+        self.end(side).wake();
+    }
+
+    /// Gives up the last ring, for there is nobody left to read it.
+    #[cold]
+    fn drop_tail(&self, side: Side, tx: &mut Tx) {
+        if let Some(tail) = tx.tail.take() {
+            self.release(side, tail);
+        }
+    }
+
+    /// Makes room by appending a ring; says what prevents it.
+    ///
+    /// # Errors
+    ///
+    /// - `EIO` - the positions do not belong together.
+    #[cold]
+    fn grow(
+        &self,
+        side: Side,
+        sk: &Sk,
+        tx: &mut Tx,
+        word: Control,
+        eager: bool,
+    ) -> Result<Option<Obstacle>> {
+        let direction = self.outgoing(side);
+        tx.limit = self.limit(side, sk);
+        let unread = word.unread(tx.consumed).ok_or(EIO)?;
+        let obstacle = match &tx.tail {
+            None => {
+                let class = self.first_class(side, sk, tx.limit);
+                let ring = self.obtain(side, class).or_else(|| {
+                    // Something must always be possible, or a stream could stand still for ever.
+                    self.group.take(Class::RESERVE).ok()
+                });
+                match ring {
+                    Some(ring) => {
+                        self.append(side, tx, word, ring);
+                        None
+                    }
+                    None => Some((Obstacle::Memory, tx.limit)),
+                }
+            }
+            // The limit was all that was in the way.
+            Some(_) if tx.known_room(word)? > 0 => None,
+            Some(tail) => {
+                let size = tail.size();
+                match tail.class().next_within(tx.limit.saturating_sub(unread)) {
+                    None => Some((Obstacle::Limit, tx.limit)),
+                    Some(_) if !direction.chain.lock().has_place() => Some((Obstacle::Limit, size)),
+                    Some(_) if !eager && size >= ENOUGH => Some((Obstacle::Reader, size)),
+                    Some(class) => match self.obtain(side, class) {
+                        Some(ring) => {
+                            self.append(side, tx, word, ring);
+                            None
+                        }
+                        None => Some((Obstacle::Memory, size)),
+                    },
+                }
+            }
+        };
+        let ceiling = obstacle.map_or(tx.limit, |(_, ceiling)| ceiling);
+        direction.ceiling.store(ceiling, Relaxed);
+        Ok(obstacle.map(|(obstacle, _)| obstacle))
+    }
+
+    /// How many bytes may be unread: what TCP would take into its send and receive buffers, of
+    /// which those that the application has not set grow to the maximum.
+    fn limit(&self, side: Side, sk: &Sk) -> usize {
+        let reader = self.end(side.peer()).sk();
+        let send = if sk.sndbuf_locked() {
+            sk.sndbuf()
+        } else {
+            sk.tcp_wmem_max()
+        };
+        let receive = match reader {
+            Some(reader) if reader.rcvbuf_locked() => reader.rcvbuf(),
+            Some(reader) => reader.tcp_rmem_max(),
+            None => sk.tcp_rmem_max(),
+        };
+        send.saturating_add(receive).clamp(1, MAX_UNREAD)
+    }
+
+    /// The class of the first ring: small, unless both ends have set what they need.
+    fn first_class(&self, side: Side, sk: &Sk, limit: usize) -> Class {
+        let reader = self.end(side.peer()).sk();
+        if sk.sndbuf_locked() && reader.is_some_and(Sk::rcvbuf_locked) {
+            Class::at_least(limit).min(Class::LARGEST_KEPT)
+        } else {
+            Class::FIRST
+        }
+    }
+
+    /// Takes and charges a ring of this class, or of a smaller one.
+    fn obtain(&self, side: Side, class: Class) -> Option<RingRef> {
+        // Who reads pays, as with a receive queue; until somebody does, the sender.
+        let payer = match self.end(side.peer()).sk() {
+            Some(_) => Payer::Reader,
+            None => Payer::Sender,
+        };
+        let end = match payer {
+            Payer::Reader => self.end(side.peer()),
+            _ => self.end(side),
+        };
+        let mut next = Some(class);
+        while let Some(class) = next {
+            if end.charge(class.size()) {
+                match self.group.take(class) {
+                    Ok(ring) => {
+                        payer.charged(&ring);
+                        return Some(ring);
+                    }
+                    Err(_) => end.uncharge(class.size()),
+                }
+            }
+            next = class.smaller();
+        }
+        None
+    }
+
+    /// Makes `ring` the one that is written from now on.
+    fn append(&self, side: Side, tx: &mut Tx, word: Control, ring: RingRef) {
+        let direction = self.outgoing(side);
+        ring.begin(word.position());
+        let appended = direction.chain.lock().append(ring.clone());
+        if appended.is_err() {
+            // Nobody reads any more, which the gate is about to tell; the clone is not the last.
+            drop(appended);
+            self.release(side, ring);
+            return;
+        }
+        tx.written = 0;
+        if let Some(old) = tx.tail.replace(ring) {
+            old.seal(word.position());
+            self.release(side, old);
+        }
+    }
+}
+
+/// The result of a send that stopped.
+fn finish(sk: &Sk, stop: Result<Stop>, sent: usize) -> Result<usize> {
+    match stop {
+        Ok(Stop::Done) => Ok(sent),
+        _ if sent > 0 => Ok(sent),
+        Ok(Stop::Fault) => Err(EFAULT),
+        Ok(Stop::Ended) => {
+            sk.take_err()?;
+            Err(EPIPE)
+        }
+        Ok(Stop::NoRoom(_)) => Err(EAGAIN),
+        Err(err) => Err(err),
+    }
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: GPL-2.0
+
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <net/inet_sock.h>
+#include <net/ip.h>
+#include <net/ipv6.h>
+
+u32 rust_helper_ip_saddr(struct sk_buff *skb)
+{
+	return (__force u32)ip_hdr(skb)->saddr;
+}
+
+u32 rust_helper_ip_daddr(struct sk_buff *skb)
+{
+	return (__force u32)ip_hdr(skb)->daddr;
+}
+
+struct in6_addr *rust_helper_ipv6_saddr(struct sk_buff *skb)
+{
+	return &ipv6_hdr(skb)->saddr;
+}
+
+struct in6_addr *rust_helper_ipv6_daddr(struct sk_buff *skb)
+{
+	return &ipv6_hdr(skb)->daddr;
+}
+
+bool rust_helper_skb_is_ipv4(struct sk_buff *skb)
+{
+	return skb->protocol == htons(ETH_P_IP);
+}
+
+int rust_helper_inet_iif(struct sk_buff *skb)
+{
+	return inet_iif(skb);
+}
+
+int rust_helper_inet_sdif(struct sk_buff *skb)
+{
+	return inet_sdif(skb);
+}
+
+int rust_helper_inet6_iif(struct sk_buff *skb)
+{
+	return inet6_iif(skb);
+}
+
+int rust_helper_inet6_sdif(struct sk_buff *skb)
+{
+	return inet6_sdif(skb);
+}
+
+struct in6_addr *rust_helper_sk_v6_rcv_saddr(struct sock *sk)
+{
+	return &sk->sk_v6_rcv_saddr;
+}
+
+struct in6_addr *rust_helper_sk_v6_daddr(struct sock *sk)
+{
+	return &sk->sk_v6_daddr;
+}
+
+/* As inet_create() initialises a socket, where this module has to do it itself. */
+void rust_helper_inet_sock_defaults(struct sock *sk, u16 protocol)
+{
+	struct inet_sock *inet = inet_sk(sk);
+
+	sk->sk_type = SOCK_STREAM;
+	sk->sk_protocol = protocol;
+	sk->sk_txrehash = READ_ONCE(sock_net(sk)->core.sysctl_txrehash);
+	inet->pmtudisc = READ_ONCE(sock_net(sk)->ipv4.sysctl_ip_no_pmtu_disc) ?
+			 IP_PMTUDISC_DONT : IP_PMTUDISC_WANT;
+	inet->uc_ttl = -1;
+	inet->mc_ttl = 1;
+	inet_set_bit(MC_LOOP, sk);
+	inet_set_bit(MC_ALL, sk);
+}
+
+/* As inet6_create() does it. */
+void rust_helper_inet6_sock_defaults(struct sock *sk)
+{
+	struct ipv6_pinfo *np = (struct ipv6_pinfo *)
+		((u8 *)sk + sk->sk_prot->ipv6_pinfo_offset);
+
+	inet_sk(sk)->pinet6 = np;
+	np->hop_limit = -1;
+	np->mcast_hops = IPV6_DEFAULT_MCASTHOPS;
+	np->pmtudisc = IPV6_PMTUDISC_WANT;
+	inet6_set_bit(MC6_LOOP, sk);
+	inet6_set_bit(MC6_ALL, sk);
+	sk->sk_ipv6only = READ_ONCE(sock_net(sk)->ipv6.sysctl.bindv6only);
+}

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: GPL-2.0
+
+#include <linux/net.h>
+#include <linux/poll.h>
+#include <linux/sched/signal.h>
+#include <net/sock.h>
+
+void rust_helper_sock_hold(struct sock *sk)
+{
+	sock_hold(sk);
+}
+
+void rust_helper_sock_put(struct sock *sk)
+{
+	sock_put(sk);
+}
+
+void rust_helper_sock_gen_put(struct sock *sk)
+{
+	sock_gen_put(sk);
+}
+
+bool rust_helper_sk_fullsock(struct sock *sk)
+{
+	return sk_fullsock(sk);
+}
+
+void rust_helper_lock_sock(struct sock *sk)
+{
+	lock_sock(sk);
+}
+
+void rust_helper_sock_orphan(struct sock *sk)
+{
+	sock_orphan(sk);
+}
+
+void rust_helper_sock_graft(struct sock *sk, struct socket *parent)
+{
+	sock_graft(sk, parent);
+}
+
+wait_queue_head_t *rust_helper_sk_sleep(struct sock *sk)
+{
+	return sk_sleep(sk);
+}
+
+bool rust_helper_sk_has_sleeper(struct sock *sk)
+{
+	return skwq_has_sleeper(rcu_dereference(sk->sk_wq));
+}
+
+void rust_helper_sk_wake_all(struct sock *sk)
+{
+	struct socket_wq *wq = rcu_dereference(sk->sk_wq);
+
+	if (skwq_has_sleeper(wq))
+		wake_up_interruptible_all(&wq->wait);
+}
+
+void rust_helper_sk_wake_writers(struct sock *sk)
+{
+	struct socket_wq *wq = rcu_dereference(sk->sk_wq);
+
+	if (skwq_has_sleeper(wq))
+		wake_up_interruptible_poll(&wq->wait,
+					   EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND);
+}
+
+void rust_helper_sk_wake_async_out(struct sock *sk)
+{
+	sk_wake_async_rcu(sk, SOCK_WAKE_SPACE, POLL_OUT);
+}
+
+bool rust_helper_sk_test_nospace(struct sock *sk)
+{
+	struct socket *sock = READ_ONCE(sk->sk_socket);
+
+	return sock && test_bit(SOCK_NOSPACE, &sock->flags);
+}
+
+bool rust_helper_sk_clear_nospace(struct sock *sk)
+{
+	struct socket *sock = READ_ONCE(sk->sk_socket);
+
+	return sock && test_and_clear_bit(SOCK_NOSPACE, &sock->flags);
+}
+
+void rust_helper_sk_set_nospace(struct sock *sk)
+{
+	sk_set_bit(SOCKWQ_ASYNC_NOSPACE, sk);
+	set_bit(SOCK_NOSPACE, &sk->sk_socket->flags);
+	smp_mb__after_atomic();
+}
+
+void rust_helper_socket_set_custom_sockopt(struct socket *sock)
+{
+	set_bit(SOCK_CUSTOM_SOCKOPT, &sock->flags);
+}
+
+void rust_helper_sock_poll_wait(struct file *file, struct socket *sock,
+				struct poll_table_struct *wait)
+{
+	sock_poll_wait(file, sock, wait);
+}
+
+void rust_helper_sock_lock_init_smc_class(struct sock *sk)
+{
+	static struct lock_class_key slock_key, key;
+
+	sock_lock_init_class_and_name(sk, "slock-SMC", &slock_key, "sk_lock-SMC", &key);
+}
+
+u16 rust_helper_sk_protocol(struct sock *sk)
+{
+	return sk->sk_protocol;
+}
+
+int *rust_helper_alloc_percpu_int(void)
+{
+	return (__force int *)alloc_percpu(int);
+}
+
+void rust_helper_free_percpu_int(int *ptr)
+{
+	free_percpu((__force int __percpu *)ptr);
+}
+
+int rust_helper_sock_intr_errno(long timeo)
+{
+	return sock_intr_errno(timeo);
+}
+
+void rust_helper_sk_callback_read_lock(struct sock *sk)
+{
+	read_lock_bh(&sk->sk_callback_lock);
+}
+
+void rust_helper_sk_callback_read_unlock(struct sock *sk)
+{
+	read_unlock_bh(&sk->sk_callback_lock);
+}
+
+void rust_helper_sk_callback_write_lock(struct sock *sk)
+{
+	write_lock_bh(&sk->sk_callback_lock);
+}
+
+void rust_helper_sk_callback_write_unlock(struct sock *sk)
+{
+	write_unlock_bh(&sk->sk_callback_lock);
+}
+
+void rust_helper_sk_assign_wq(struct sock *sk, struct socket *sock)
+{
+	rcu_assign_pointer(sk->sk_wq, &sock->wq);
+}
+
+void rust_helper_sk_assign_user_data_nocopy(struct sock *sk, void *data)
+{
+	__rcu_assign_sk_user_data_with_flags(sk, data, data ? SK_USER_DATA_NOCOPY : 0);
+}
+
+void *rust_helper_sk_user_data(struct sock *sk)
+{
+	return rcu_dereference_sk_user_data(sk);
+}
+
+void rust_helper_sock_set_flag_fasync(struct sock *sk)
+{
+	sock_set_flag(sk, SOCK_FASYNC);
+}
+
+bool rust_helper_sock_flag_linger(struct sock *sk)
+{
+	return sock_flag(sk, SOCK_LINGER);
+}
+
+bool rust_helper_sock_flag_oobinline(struct sock *sk)
+{
+	return sock_flag(sk, SOCK_URGINLINE);
+}
+
+void rust_helper_sock_set_flag_rcu_free(struct sock *sk)
+{
+	sock_set_flag(sk, SOCK_RCU_FREE);
+}
+
+void rust_helper_sock_prot_inuse_add(struct sock *sk, int val)
+{
+	sock_prot_inuse_add(sock_net(sk), sk->sk_prot, val);
+}
+
+bool rust_helper_signal_pending_current(void)
+{
+	return signal_pending(current);
+}
+
+bool rust_helper_current_exiting(void)
+{
+	return current->flags & PF_EXITING;
+}
+
+unsigned long rust_helper_sock_i_ino(struct sock *sk)
+{
+	return sock_i_ino(sk);
+}
+
+void rust_helper_sk_add_node(struct sock *sk, struct hlist_head *list)
+{
+	sk_add_node(sk, list);
+}
+
+void rust_helper_sk_del_node_init(struct sock *sk)
+{
+	sk_del_node_init(sk);
+}
+
+struct sock *rust_helper_sk_head(struct hlist_head *list)
+{
+	return sk_head(list);
+}
+
+struct sock *rust_helper_sk_next(struct sock *sk)
+{
+	return sk_next(sk);
+}
+
+struct file *rust_helper_socket_file(struct socket *sock)
+{
+	return READ_ONCE(sock->file);
+}
+
+int rust_helper_copy_from_sockptr(void *dst, sockptr_t src, size_t size)
+{
+	return copy_from_sockptr(dst, src, size);
+}
+
+/* The socket-level options that core reads from the socket an application holds. */
+#define SK_MIRRORED_FLAGS							\
+	(BIT(SOCK_LINGER) | BIT(SOCK_KEEPOPEN) | BIT(SOCK_URGINLINE) |		\
+	 BIT(SOCK_BROADCAST) | BIT(SOCK_DBG) | BIT(SOCK_LOCALROUTE) |		\
+	 BIT(SOCK_RCVTSTAMP) | BIT(SOCK_RCVTSTAMPNS) | BIT(SOCK_TSTAMP_NEW) |	\
+	 BIT(SOCK_TIMESTAMPING_RX_SOFTWARE) | BIT(SOCK_RXQ_OVFL) |		\
+	 BIT(SOCK_WIFI_STATUS) | BIT(SOCK_NOFCS) | BIT(SOCK_FILTER_LOCKED) |	\
+	 BIT(SOCK_SELECT_ERR_QUEUE) | BIT(SOCK_ZEROCOPY) | BIT(SOCK_TXTIME) |	\
+	 BIT(SOCK_RCVMARK) | BIT(SOCK_RCVPRIORITY))
+
+void rust_helper_sk_mirror_options(struct sock *to, const struct sock *from)
+{
+	to->sk_flags = (to->sk_flags & ~SK_MIRRORED_FLAGS) |
+		       (from->sk_flags & SK_MIRRORED_FLAGS);
+	to->sk_reuse = from->sk_reuse;
+	to->sk_reuseport = from->sk_reuseport;
+	to->sk_userlocks = from->sk_userlocks;
+	WRITE_ONCE(to->sk_sndbuf, from->sk_sndbuf);
+	WRITE_ONCE(to->sk_rcvbuf, from->sk_rcvbuf);
+	WRITE_ONCE(to->sk_rcvlowat, from->sk_rcvlowat);
+	WRITE_ONCE(to->sk_rcvtimeo, from->sk_rcvtimeo);
+	WRITE_ONCE(to->sk_sndtimeo, from->sk_sndtimeo);
+	WRITE_ONCE(to->sk_lingertime, from->sk_lingertime);
+	WRITE_ONCE(to->sk_priority, from->sk_priority);
+	WRITE_ONCE(to->sk_mark, from->sk_mark);
+	WRITE_ONCE(to->sk_bound_dev_if, from->sk_bound_dev_if);
+	WRITE_ONCE(to->sk_peek_off, from->sk_peek_off);
+	WRITE_ONCE(to->sk_max_pacing_rate, from->sk_max_pacing_rate);
+	WRITE_ONCE(to->sk_tsflags, from->sk_tsflags);
+	to->sk_no_check_tx = from->sk_no_check_tx;
+#ifdef CONFIG_NET_RX_BUSY_POLL
+	WRITE_ONCE(to->sk_ll_usec, from->sk_ll_usec);
+#endif
+}
+
+int rust_helper_sk_xchg_err(struct sock *sk)
+{
+	return xchg(&sk->sk_err, 0);
+}
+
+u32 rust_helper_sk_userlocks(struct sock *sk)
+{
+	return sk->sk_userlocks;
+}
+
+bool rust_helper_sk_kern_sock(struct sock *sk)
+{
+	return sk->sk_kern_sock;
+}
+
+void rust_helper_send_sigpipe_current(void)
+{
+	send_sig(SIGPIPE, current, 0);
+}
+
+u16 rust_helper_sk_dport(struct sock *sk)
+{
+	return (__force u16)READ_ONCE(sk->sk_dport);
+}
+
+u32 rust_helper_sk_rcv_saddr(struct sock *sk)
+{
+	return (__force u32)READ_ONCE(sk->sk_rcv_saddr);
+}
+
+u32 rust_helper_sk_daddr(struct sock *sk)
+{
+	return (__force u32)READ_ONCE(sk->sk_daddr);
+}
+
+sockptr_t rust_helper_kernel_sockptr(void *ptr)
+{
+	return KERNEL_SOCKPTR(ptr);
+}
+
+void rust_helper_module_hold(struct module *module)
+{
+	__module_get(module);
+}
+
+bool rust_helper_socket_nonblock(struct socket *sock)
+{
+	return READ_ONCE(sock->file->f_flags) & O_NONBLOCK;
+}

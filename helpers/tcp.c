@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: GPL-2.0
+
+#include <net/inet_connection_sock.h>
+#include <net/tcp.h>
+
+u32 rust_helper_tcp_write_seq(struct sock *sk)
+{
+	return READ_ONCE(tcp_sk(sk)->write_seq);
+}
+
+void rust_helper_tcp_set_write_seq(struct sock *sk, u32 seq)
+{
+	WRITE_ONCE(tcp_sk(sk)->write_seq, seq);
+}
+
+u32 rust_helper_tcp_copied_seq(struct sock *sk)
+{
+	return READ_ONCE(tcp_sk(sk)->copied_seq);
+}
+
+u32 rust_helper_tcp_skb_seq(struct sk_buff *skb)
+{
+	return ntohl(tcp_hdr(skb)->seq);
+}
+
+u16 rust_helper_tcp_skb_source(struct sk_buff *skb)
+{
+	return (__force u16)tcp_hdr(skb)->source;
+}
+
+u16 rust_helper_tcp_skb_dest(struct sk_buff *skb)
+{
+	return (__force u16)tcp_hdr(skb)->dest;
+}
+
+u32 rust_helper_tcp_rsk_rcv_isn(struct request_sock *req)
+{
+	return tcp_rsk(req)->rcv_isn;
+}
+
+u32 rust_helper_tcp_rsk_snt_isn(struct request_sock *req)
+{
+	return tcp_rsk(req)->snt_isn;
+}
+
+const struct inet_connection_sock_af_ops *rust_helper_icsk_af_ops(struct sock *sk)
+{
+	return READ_ONCE(inet_csk(sk)->icsk_af_ops);
+}
+
+void rust_helper_icsk_set_af_ops(struct sock *sk,
+				 const struct inet_connection_sock_af_ops *ops)
+{
+	WRITE_ONCE(inet_csk(sk)->icsk_af_ops, ops);
+}
+
+bool rust_helper_icsk_accept_queue_empty(struct sock *sk)
+{
+	return reqsk_queue_empty(&inet_csk(sk)->icsk_accept_queue);
+}
+
+bool rust_helper_sk_is_tcp(struct sock *sk)
+{
+	return sk_is_tcp(sk);
+}
+
+#if IS_ENABLED(CONFIG_SMC)
+bool rust_helper_tcp_syn_smc(struct sock *sk)
+{
+	return tcp_sk(sk)->syn_smc;
+}
+
+void rust_helper_tcp_set_syn_smc(struct sock *sk, bool on)
+{
+	tcp_sk(sk)->syn_smc = on;
+}
+
+void rust_helper_tcp_have_smc_enable(void)
+{
+	static_branch_enable(&tcp_have_smc);
+}
+
+void rust_helper_tcp_have_smc_disable(void)
+{
+	static_branch_disable(&tcp_have_smc);
+}
+#endif

@@ -1,0 +1,558 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `struct sock`, as every user of one sees it.
+//!
+//! C header: [`include/net/sock.h`](srctree/include/net/sock.h)
+
+use super::{
+    bindings,
+    net::Net,
+    wait::Timeout, //
+};
+use core::ptr::NonNull;
+use kernel::{
+    ffi::c_int,
+    prelude::*,
+    sync::{
+        aref::AlwaysRefCounted,
+        rcu, //
+    },
+    types::Opaque, //
+};
+
+/// One or both directions of a stream, as `sk_shutdown` counts them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Shutdown(u8);
+
+impl Shutdown {
+    /// No direction.
+    pub(crate) const NONE: Self = Self(0);
+    /// The receiving direction, `RCV_SHUTDOWN`.
+    pub(crate) const RCV: Self = Self(1);
+    /// The sending direction, `SEND_SHUTDOWN`.
+    pub(crate) const SEND: Self = Self(2);
+    /// Both directions, `SHUTDOWN_MASK`.
+    pub(crate) const BOTH: Self = Self(3);
+
+    /// The directions that `shutdown(how)` names.
+    ///
+    /// # Errors
+    ///
+    /// * `EINVAL`: `how` is none of `SHUT_RD`, `SHUT_WR` and `SHUT_RDWR`.
+    pub(crate) fn from_how(how: c_int) -> Result<Self> {
+        match how {
+            0 => Ok(Self::RCV),
+            1 => Ok(Self::SEND),
+            2 => Ok(Self::BOTH),
+            _ => Err(EINVAL),
+        }
+    }
+
+    /// The argument of `shutdown()` for these directions, unless there are none.
+    pub(crate) fn how(self) -> Option<c_int> {
+        match self.0 {
+            1 => Some(0),
+            2 => Some(1),
+            3 => Some(2),
+            _ => None,
+        }
+    }
+
+    /// The raw mask of `sk_shutdown`.
+    pub(crate) fn mask(self) -> u8 {
+        self.0
+    }
+
+    /// Whether receiving is shut down.
+    pub(crate) fn rcv(self) -> bool {
+        self.0 & Self::RCV.0 != 0
+    }
+
+    /// Whether sending is shut down.
+    pub(crate) fn send(self) -> bool {
+        self.0 & Self::SEND.0 != 0
+    }
+
+    /// Whether both directions are shut down.
+    pub(crate) fn both(self) -> bool {
+        self == Self::BOTH
+    }
+}
+
+/// The TCP states this module tells apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum TcpState {
+    /// `TCP_CLOSE`: unconnected, or dead.
+    Close,
+    /// `TCP_SYN_SENT` or `TCP_SYN_RECV`: on the way.
+    Opening,
+    /// `TCP_ESTABLISHED`.
+    Established,
+    /// `TCP_LISTEN`.
+    Listen,
+    /// Any of the states in which one or both ends have sent FIN.
+    Closing,
+}
+
+/// A `struct sock`: ours or the TCP socket within.
+///
+/// # Invariants
+///
+/// A reference to it holds, or borrows, a reference count.
+#[repr(transparent)]
+pub(crate) struct Sk(Opaque<bindings::sock>);
+
+// SAFETY: A `struct sock` may be used and freed by any task.
+unsafe impl Send for Sk {}
+// SAFETY: All methods are either read-once accesses, or take the locks `struct sock` asks for.
+unsafe impl Sync for Sk {}
+
+// SAFETY: `sock_hold` and `sock_put` count references, and the object lives while there is one.
+unsafe impl AlwaysRefCounted for Sk {
+    fn inc_ref(&self) {
+        // SAFETY: `self` borrows a reference, so the count is not zero.
+        unsafe { bindings::sock_hold(self.0.get()) }
+    }
+
+    unsafe fn dec_ref(obj: NonNull<Self>) {
+        // SAFETY: The caller gives up the reference that it owned.
+        unsafe { bindings::sock_put(obj.as_ptr().cast()) }
+    }
+}
+
+impl Sk {
+    /// Borrows a `struct sock`.
+    ///
+    /// # Safety
+    ///
+    /// `ptr` must be a full socket (no request or time-wait socket) that stays referenced for
+    /// `'a`.
+    pub(super) unsafe fn from_ptr<'a>(ptr: *mut bindings::sock) -> &'a Self {
+        // SAFETY: The type is transparent, and the caller guarantees the rest.
+        unsafe { &*ptr.cast() }
+    }
+
+    /// The C object.
+    pub(super) fn as_ptr(&self) -> *mut bindings::sock {
+        self.0.get()
+    }
+
+    /// An identity to compare with, never to follow.
+    pub(crate) fn addr(&self) -> usize {
+        self.0.get().addr()
+    }
+
+    /// Tells whoever waits for data that there is some: `sk_data_ready`.
+    ///
+    /// # Context
+    ///
+    /// Any context but hardirq; no spinlock of this module may be held.
+    pub(crate) fn data_ready(&self) {
+        // SAFETY: The field is set for life by `sock_init_data` and may be replaced by a kernel
+        // user, hence the volatile read.
+        let callback = unsafe { (&raw const (*self.0.get()).sk_data_ready).read_volatile() };
+        if let Some(callback) = callback {
+            // SAFETY: `self` is a live socket, which is all the callback asks for.
+            unsafe { callback(self.0.get()) }
+        }
+    }
+
+    /// Tells whoever waits for room that there is some: `sk_write_space`.
+    ///
+    /// # Context
+    ///
+    /// As [`Self::data_ready`].
+    pub(crate) fn write_space(&self) {
+        // SAFETY: As in `data_ready`.
+        let callback = unsafe { (&raw const (*self.0.get()).sk_write_space).read_volatile() };
+        if let Some(callback) = callback {
+            // SAFETY: As in `data_ready`.
+            unsafe { callback(self.0.get()) }
+        }
+    }
+
+    /// Tells everybody that the connection's state changed: `sk_state_change`.
+    ///
+    /// # Context
+    ///
+    /// As [`Self::data_ready`].
+    pub(crate) fn state_change(&self) {
+        // SAFETY: As in `data_ready`.
+        let callback = unsafe { (&raw const (*self.0.get()).sk_state_change).read_volatile() };
+        if let Some(callback) = callback {
+            // SAFETY: As in `data_ready`.
+            unsafe { callback(self.0.get()) }
+        }
+    }
+
+    /// Wakes every task that waits on the socket, if any does.
+    pub(crate) fn wake_all(&self) {
+        let _rcu = rcu::read_lock();
+        // SAFETY: `self` is a live socket, and RCU protects its wait queue.
+        unsafe { bindings::sk_wake_all(self.0.get()) }
+    }
+
+    /// Whether a task waits on the socket; a full barrier precedes the look.
+    ///
+    /// Pairs with the barrier of [`super::wait::Waiter`] and of `poll_wait()`.
+    #[inline]
+    pub(crate) fn has_sleeper(&self) -> bool {
+        let _rcu = rcu::read_lock();
+        // SAFETY: `self` is a live socket, and RCU protects its wait queue.
+        unsafe { bindings::sk_has_sleeper(self.0.get()) }
+    }
+
+    /// Notes that a writer found no room (`SOCK_NOSPACE`); a full barrier follows.
+    ///
+    /// # Context
+    ///
+    /// Process context, within a system call on this socket.
+    pub(crate) fn set_nospace(&self) {
+        // SAFETY: The socket's file is open, so `sk_socket` and `sk_wq` are set.
+        unsafe { bindings::sk_set_nospace(self.0.get()) }
+    }
+
+    /// Whether a writer found no room since the last wake-up for it.
+    #[inline]
+    pub(crate) fn nospace(&self) -> bool {
+        let _rcu = rcu::read_lock();
+        // SAFETY: `self` is a live socket, and RCU keeps its `struct socket`.
+        unsafe { bindings::sk_test_nospace(self.0.get()) }
+    }
+
+    /// Sets the pending error, `sk_err`.
+    pub(crate) fn set_err(&self, err: Error) {
+        // SAFETY: `sk_err` is written and read as a whole, without a lock.
+        unsafe { (&raw mut (*self.0.get()).sk_err).write_volatile(-err.to_errno()) }
+    }
+
+    /// The pending error as a positive errno, or 0.
+    pub(crate) fn raw_err(&self) -> c_int {
+        // SAFETY: As in `set_err`.
+        unsafe { (&raw const (*self.0.get()).sk_err).read_volatile() }
+    }
+
+    /// Overwrites the pending error with a positive errno, or 0.
+    pub(crate) fn set_raw_err(&self, err: c_int) {
+        // SAFETY: As in `set_err`.
+        unsafe { (&raw mut (*self.0.get()).sk_err).write_volatile(err) }
+    }
+
+    /// Whether an error is pending.
+    #[inline]
+    pub(crate) fn has_err(&self) -> bool {
+        self.raw_err() != 0
+    }
+
+    /// Takes the pending error, which is reported once.
+    ///
+    /// # Errors
+    ///
+    /// Whatever was pending.
+    pub(crate) fn take_err(&self) -> Result {
+        if !self.has_err() {
+            return Ok(());
+        }
+        // SAFETY: `sk_err` is a naturally aligned int that lives as long as `self`.
+        let err = unsafe { bindings::sk_xchg_err(self.0.get()) };
+        if err == 0 {
+            Ok(())
+        } else {
+            Err(Error::from_errno(-err))
+        }
+    }
+
+    /// The least number of bytes a receiver waits for, of `len` that it asked for.
+    pub(crate) fn rcvlowat(&self, waitall: bool, len: usize) -> usize {
+        if waitall {
+            return len;
+        }
+        // SAFETY: A field read as a whole.
+        let low = unsafe { (&raw const (*self.0.get()).sk_rcvlowat).read_volatile() };
+        usize::try_from(low).unwrap_or(1).min(len).max(1)
+    }
+
+    /// How long a receiver may wait.
+    pub(crate) fn rcvtimeo(&self, nonblock: bool) -> Timeout {
+        if nonblock {
+            return Timeout::NONE;
+        }
+        // SAFETY: A field read as a whole.
+        Timeout(unsafe { (&raw const (*self.0.get()).sk_rcvtimeo).read_volatile() })
+    }
+
+    /// How long a sender, or a connecting client, may wait.
+    pub(crate) fn sndtimeo(&self, nonblock: bool) -> Timeout {
+        if nonblock {
+            return Timeout::NONE;
+        }
+        // SAFETY: A field read as a whole.
+        Timeout(unsafe { (&raw const (*self.0.get()).sk_sndtimeo).read_volatile() })
+    }
+
+    /// The directions that are shut down.
+    #[inline]
+    pub(crate) fn shutdown_mask(&self) -> Shutdown {
+        // SAFETY: A field read as a whole.
+        Shutdown(unsafe { (&raw const (*self.0.get()).sk_shutdown).read_volatile() } & 3)
+    }
+
+    /// Shuts down more directions.
+    ///
+    /// # Context
+    ///
+    /// Process context. Takes the socket lock, so that two callers do not lose each other's bit.
+    pub(crate) fn add_shutdown(&self, more: Shutdown) {
+        let _guard = self.lock();
+        let mask = self.shutdown_mask().0 | more.0;
+        // SAFETY: Written under the socket lock, read as a whole without.
+        unsafe { (&raw mut (*self.0.get()).sk_shutdown).write_volatile(mask) }
+    }
+
+    /// The budget for busy polling, in microseconds.
+    pub(crate) fn ll_usec(&self) -> u32 {
+        #[cfg(CONFIG_NET_RX_BUSY_POLL)]
+        {
+            // SAFETY: A field read as a whole.
+            unsafe { (&raw const (*self.0.get()).sk_ll_usec).read_volatile() }
+        }
+        #[cfg(not(CONFIG_NET_RX_BUSY_POLL))]
+        0
+    }
+
+    /// Charges memory, in bytes, to the socket's memory cgroup and its protocol.
+    ///
+    /// # Context
+    ///
+    /// Process context, may sleep. The caller serialises charges and uncharges of one socket.
+    pub(crate) fn charge(&self, bytes: usize) -> bool {
+        let Ok(bytes) = c_int::try_from(bytes) else {
+            return false;
+        };
+        // SAFETY: The caller serialises, so nobody else changes `sk_forward_alloc`: this module
+        // queues no packet on the socket.
+        unsafe { bindings::__sk_mem_schedule(self.0.get(), bytes, bindings::SK_MEM_RECV) != 0 }
+    }
+
+    /// Gives back what [`Self::charge`] took.
+    ///
+    /// # Context
+    ///
+    /// As [`Self::charge`].
+    pub(crate) fn uncharge(&self, bytes: usize) {
+        if let Ok(bytes) = c_int::try_from(bytes) {
+            // SAFETY: As in `charge`.
+            unsafe { bindings::__sk_mem_reclaim(self.0.get(), bytes) }
+        }
+    }
+
+    /// `SO_SNDBUF` as the kernel keeps it (twice the value that was set), in bytes.
+    pub(crate) fn sndbuf(&self) -> usize {
+        // SAFETY: A field read as a whole.
+        let size = unsafe { (&raw const (*self.0.get()).sk_sndbuf).read_volatile() };
+        usize::try_from(size).unwrap_or(0)
+    }
+
+    /// `SO_RCVBUF` as the kernel keeps it (twice the value that was set), in bytes.
+    pub(crate) fn rcvbuf(&self) -> usize {
+        // SAFETY: A field read as a whole.
+        let size = unsafe { (&raw const (*self.0.get()).sk_rcvbuf).read_volatile() };
+        usize::try_from(size).unwrap_or(0)
+    }
+
+    /// Whether the application set `SO_SNDBUF`.
+    pub(crate) fn sndbuf_locked(&self) -> bool {
+        self.userlocks() & bindings::SOCK_SNDBUF_LOCK != 0
+    }
+
+    /// Whether the application set `SO_RCVBUF`.
+    pub(crate) fn rcvbuf_locked(&self) -> bool {
+        self.userlocks() & bindings::SOCK_RCVBUF_LOCK != 0
+    }
+
+    fn userlocks(&self) -> u32 {
+        // SAFETY: `self` is a live socket.
+        unsafe { bindings::sk_userlocks(self.0.get()) }
+    }
+
+    /// Whether urgent data stays in line.
+    pub(crate) fn oob_inline(&self) -> bool {
+        // SAFETY: `self` is a live socket.
+        unsafe { bindings::sock_flag_oobinline(self.0.get()) }
+    }
+
+    /// Whether the socket is to be reset rather than closed: `SO_LINGER` with time 0.
+    pub(crate) fn linger_reset(&self) -> bool {
+        // SAFETY: `self` is a live socket.
+        let lingers = unsafe { bindings::sock_flag_linger(self.0.get()) };
+        // SAFETY: A field read as a whole.
+        let time = unsafe { (&raw const (*self.0.get()).sk_lingertime).read_volatile() };
+        lingers && time == 0
+    }
+
+    /// The upper limit of a send buffer in the socket's namespace, in bytes: `tcp_wmem[2]`.
+    pub(crate) fn tcp_wmem_max(&self) -> usize {
+        self.net().tcp_wmem_max()
+    }
+
+    /// The upper limit of a receive buffer in the socket's namespace, in bytes: `tcp_rmem[2]`.
+    pub(crate) fn tcp_rmem_max(&self) -> usize {
+        self.net().tcp_rmem_max()
+    }
+
+    /// The network namespace.
+    pub(crate) fn net(&self) -> &Net {
+        // SAFETY: A socket belongs to a namespace for life.
+        let net = unsafe { bindings::sock_net(self.0.get()) };
+        // SAFETY: The socket keeps the namespace's memory while it lives.
+        unsafe { Net::from_ptr(net) }
+    }
+
+    /// The TCP state, meaningful for the socket within.
+    pub(crate) fn tcp_state(&self) -> TcpState {
+        // SAFETY: A field read as a whole.
+        let state = unsafe { (&raw const (*self.0.get()).__sk_common.skc_state).read_volatile() };
+        match u32::from(state) {
+            bindings::TCP_ESTABLISHED => TcpState::Established,
+            bindings::TCP_SYN_SENT | bindings::TCP_SYN_RECV => TcpState::Opening,
+            bindings::TCP_CLOSE => TcpState::Close,
+            bindings::TCP_LISTEN => TcpState::Listen,
+            _ => TcpState::Closing,
+        }
+    }
+
+    /// Shows core that this socket listens, or no longer does (`SO_ACCEPTCONN` reads it).
+    pub(crate) fn show_listening(&self, listening: bool) {
+        let state = if listening {
+            bindings::TCP_LISTEN
+        } else {
+            bindings::TCP_CLOSE
+        };
+        if let Ok(state) = u8::try_from(state) {
+            // SAFETY: A field written and read as a whole; only this module gives it a meaning.
+            unsafe { (&raw mut (*self.0.get()).__sk_common.skc_state).write_volatile(state) }
+        }
+    }
+
+    /// The number of times the connection was dissolved by `connect(AF_UNSPEC)`.
+    pub(crate) fn inode(&self) -> u64 {
+        // SAFETY: `self` is a live socket.
+        unsafe { bindings::sock_i_ino(self.0.get()) }.try_into().unwrap_or(0)
+    }
+
+    /// Whether an application of the kernel itself created the socket.
+    pub(crate) fn is_kern(&self) -> bool {
+        // SAFETY: `self` is a live socket, and the bit is set at birth.
+        unsafe { bindings::sk_kern_sock(self.0.get()) }
+    }
+
+    /// Takes the socket lock.
+    ///
+    /// # Context
+    ///
+    /// Process context, may sleep.
+    pub(crate) fn lock(&self) -> SkGuard<'_> {
+        // SAFETY: `self` is a live socket.
+        unsafe { bindings::lock_sock(self.0.get()) };
+        SkGuard(self)
+    }
+
+    /// The result of a stream operation that failed with `err`: raises `SIGPIPE` for `EPIPE`
+    /// unless `MSG_NOSIGNAL` forbids it, and returns the error.
+    ///
+    /// Follows `sk_stream_error()`, but for the pending error, which the caller has taken.
+    pub(crate) fn raise_sigpipe(&self, msg_flags: u32) {
+        if msg_flags & bindings::MSG_NOSIGNAL == 0 {
+            // SAFETY: Sends a signal to the running task.
+            unsafe { bindings::send_sigpipe_current() };
+        }
+    }
+}
+
+/// The socket lock, held.
+pub(crate) struct SkGuard<'a>(&'a Sk);
+
+impl Drop for SkGuard<'_> {
+    fn drop(&mut self) {
+        // SAFETY: The lock was taken when this value was made.
+        unsafe { bindings::release_sock(self.0.as_ptr()) }
+    }
+}
+
+/// What an `ioctl()` asks of a stream's queues.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum QueueLength {
+    /// `SIOCINQ`, also known as `FIONREAD`: bytes that can be read.
+    Unread,
+    /// `SIOCOUTQ`: bytes that the peer has not acknowledged.
+    Unacknowledged,
+    /// `SIOCOUTQNSD`: bytes that were not sent yet.
+    Unsent,
+    /// `SIOCATMARK`: whether the next byte is the urgent one.
+    AtMark,
+}
+
+impl QueueLength {
+    /// The question behind a command, if it is one.
+    pub(crate) fn from_ioctl(cmd: u32) -> Option<Self> {
+        match cmd {
+            bindings::SIOCINQ => Some(Self::Unread),
+            bindings::SIOCOUTQ => Some(Self::Unacknowledged),
+            bindings::SIOCOUTQNSD => Some(Self::Unsent),
+            bindings::SIOCATMARK => Some(Self::AtMark),
+            _ => None,
+        }
+    }
+
+    /// Writes the answer to where the application wants it.
+    ///
+    /// # Errors
+    ///
+    /// * `EFAULT`: the memory is not writable.
+    pub(crate) fn reply(self, arg: kernel::ffi::c_ulong, answer: c_int) -> Result {
+        let ptr = kernel::uaccess::UserPtr::from_addr(arg);
+        kernel::uaccess::UserSlice::new(ptr, size_of::<c_int>())
+            .writer()
+            .write_slice(&answer.to_ne_bytes())
+    }
+}
+
+/// The socket options that need more than being passed on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SocketOption {
+    /// Any of level `SOL_SOCKET` but the next.
+    Socket,
+    /// `SO_ZEROCOPY`.
+    ZeroCopy,
+    /// `TCP_ULP`.
+    Ulp,
+    /// `TCP_DEFER_ACCEPT`.
+    DeferAccept,
+    /// `TCP_FASTOPEN_CONNECT`.
+    FastOpenConnect,
+    /// `SMC_LIMIT_HS` of level `SOL_SMC`.
+    SmcLimitHandshakes,
+    /// Any other of level `SOL_SMC`.
+    SmcOther,
+    /// Anything else.
+    Other,
+}
+
+impl SocketOption {
+    /// Classifies an option.
+    pub(crate) fn new(level: c_int, name: c_int) -> Self {
+        let (Ok(level), Ok(name)) = (u32::try_from(level), u32::try_from(name)) else {
+            return Self::Other;
+        };
+        match (level, name) {
+            (bindings::SOL_SOCKET, bindings::SO_ZEROCOPY) => Self::ZeroCopy,
+            (bindings::SOL_SOCKET, _) => Self::Socket,
+            (bindings::SOL_TCP, bindings::TCP_ULP) => Self::Ulp,
+            (bindings::SOL_TCP, bindings::TCP_DEFER_ACCEPT) => Self::DeferAccept,
+            (bindings::SOL_TCP, bindings::TCP_FASTOPEN_CONNECT) => Self::FastOpenConnect,
+            (bindings::SOL_SMC, bindings::SMC_LIMIT_HS) => Self::SmcLimitHandshakes,
+            (bindings::SOL_SMC, _) => Self::SmcOther,
+            _ => Self::Other,
+        }
+    }
+}

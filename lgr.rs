@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Link groups: what the connections between the same two tenants share.
+//!
+//! A link group (RFC 7609, 2.2) is all connections between two peers that may use each other's
+//! memory. Both peers are on this host, so a group is the namespace of the client, the namespace
+//! of the server, and the EID they agreed on; rings are only ever reused within a group. It stays
+//! while both namespaces live, and while a connection uses it.
+//!
+//! Namespaces are named by their cookies, which are never reused, and never touched: an end
+//! outlives the namespace of the other one.
+
+#![deny(unsafe_code)]
+
+use core::ops::Deref;
+
+use kernel::{
+    list::{
+        impl_list_arc_safe,
+        impl_list_item,
+        List,
+        ListArc,
+        ListLinks, //
+    },
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        new_spinlock,
+        Arc,
+        SpinLock, //
+    }, //
+};
+
+use crate::{
+    bufpool::{
+        size::Class,
+        LastRef,
+        Pool,
+        RingRef,
+        Shared, //
+    },
+    clc::eid::Eid,
+    dmb::Device,
+    kapi::shrinker::{
+        self,
+        Shrink, //
+    }, //
+};
+
+/// The number of hash buckets, a power of two.
+const BUCKETS: usize = 256;
+
+/// How many bytes of idle rings make room for a ring that the device refused.
+const MAKE_ROOM: usize = 1;
+
+/// Who the members of a link group are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Key {
+    client: u64,
+    server: u64,
+    eid: Eid,
+}
+
+impl Key {
+    fn bucket(&self) -> usize {
+        // Cookies are small numbers that count up; spread those of two namespaces differently.
+        // A handful of EIDs is all there is.
+        let mixed = self.client.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            ^ self.server.wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+        let [.., high] = mixed.to_le_bytes();
+        usize::from(high) & (BUCKETS - 1)
+    }
+
+    fn names(&self, cookie: u64) -> bool {
+        self.client == cookie || self.server == cookie
+    }
+}
+
+/// A link group.
+#[pin_data]
+pub(crate) struct LinkGroup {
+    id: u32,
+    key: Key,
+    #[pin]
+    pool: Pool,
+    groups: Arc<Groups>,
+    #[pin]
+    links: ListLinks,
+}
+
+impl_list_arc_safe! {
+    impl ListArcSafe<0> for LinkGroup { untracked; }
+}
+impl_list_item! {
+    impl ListItem<0> for LinkGroup { using ListLinks { self.links }; }
+}
+
+impl LinkGroup {
+    /// The number tools show.
+    pub(crate) fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// The EID the members agreed on.
+    pub(crate) fn eid(&self) -> &Eid {
+        &self.key.eid
+    }
+
+    /// The idle rings.
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Takes an empty ring, at the expense of idle rings anywhere when the device is full.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOSPC` - the device is full, and no ring is idle.
+    /// - `ENOMEM` - no memory.
+    /// - `EAGAIN` - the random token was taken; it will not be the next time.
+    ///
+    /// # Context
+    ///
+    /// Process context, may sleep.
+    pub(crate) fn take(&self, class: Class) -> Result<RingRef> {
+        match self.pool.take(class) {
+            Err(err) if err == ENOSPC && self.groups.trim(MAKE_ROOM) > 0 => self.pool.take(class),
+            result => result,
+        }
+    }
+
+    /// Gives a ring back.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    #[inline]
+    pub(crate) fn put(&self, ring: LastRef) {
+        self.pool.put(ring);
+    }
+}
+
+/// The table of all link groups.
+#[pin_data]
+pub(crate) struct Groups {
+    #[pin]
+    buckets: [SpinLock<List<LinkGroup>>; BUCKETS],
+    shared: Arc<Shared>,
+    next_id: Atomic<u32>,
+}
+
+impl Groups {
+    /// An empty table for rings on `device`, of which at most `idle_budget` bytes may be idle.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM` - no memory.
+    ///
+    /// # Context
+    ///
+    /// Process context, may sleep.
+    pub(crate) fn new(device: Arc<Device>, idle_budget: usize) -> Result<Arc<Self>> {
+        let shared = Arc::new(Shared::new(device, idle_budget), GFP_KERNEL)?;
+        Arc::pin_init(
+            pin_init!(Self {
+                buckets <- pin_init::pin_init_array_from_fn(|_| {
+                    new_spinlock!(List::new(), "Groups::buckets")
+                }),
+                shared,
+                next_id: Atomic::new(1),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// What all groups share.
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// The group of a client and a server in these namespaces; made if there is none.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM` - no memory.
+    ///
+    /// # Context
+    ///
+    /// Process context, may sleep. The caller holds both namespaces, so that none of them ends.
+    pub(crate) fn get(
+        self: &Arc<Self>,
+        client_cookie: u64,
+        server_cookie: u64,
+        eid: &Eid,
+    ) -> Result<Arc<LinkGroup>> {
+        let key = Key {
+            client: client_cookie,
+            server: server_cookie,
+            eid: *eid,
+        };
+        if let Some(group) = self.find(&key) {
+            return Ok(group);
+        }
+        let new = ListArc::pin_init(
+            try_pin_init!(LinkGroup {
+                id: self.next_id.fetch_add(1, Relaxed),
+                key,
+                pool <- Pool::new(self.shared.clone()),
+                groups: self.clone(),
+                links <- ListLinks::new(),
+            }),
+            GFP_KERNEL,
+        )?;
+        // Dropped after the lock, when somebody else was faster.
+        let _surplus;
+        let mut bucket = self.bucket(&key).lock();
+        Ok(match find(&bucket, &key) {
+            Some(group) => {
+                _surplus = new;
+                group
+            }
+            None => {
+                let group = new.clone_arc();
+                bucket.push_front(new);
+                group
+            }
+        })
+    }
+
+    fn find(&self, key: &Key) -> Option<Arc<LinkGroup>> {
+        find(&self.bucket(key).lock(), key)
+    }
+
+    fn bucket(&self, key: &Key) -> &SpinLock<List<LinkGroup>> {
+        // PANIC: `Key::bucket` is less than the length of the array.
+        &self.buckets[key.bucket()]
+    }
+
+    /// Forgets the groups of a namespace that ends. Connections of its peers may go on; their last
+    /// one frees the group.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub(crate) fn namespace_exit(&self, cookie: u64) {
+        self.remove(|key| key.names(cookie));
+    }
+
+    fn remove(&self, mut which: impl FnMut(&Key) -> bool) {
+        for bucket in &self.buckets {
+            let mut removed = List::new();
+            {
+                let mut bucket = bucket.lock();
+                let mut cursor = bucket.cursor_front();
+                while let Some(next) = cursor.peek_next() {
+                    if which(&next.key) {
+                        removed.push_back(next.remove());
+                    } else {
+                        cursor.move_next();
+                    }
+                }
+            }
+            while let Some(group) = removed.pop_front() {
+                group.pool.close();
+            }
+        }
+    }
+
+    /// Frees idle rings of any group until `bytes` are freed or none is left; says how many were.
+    ///
+    /// # Context
+    ///
+    /// Process context, memory reclaim.
+    pub(crate) fn trim(&self, bytes: usize) -> usize {
+        let mut freed = 0;
+        for bucket in &self.buckets {
+            let mut position = 0;
+            while freed < bytes && self.shared.idle_rings() > 0 {
+                // The rings are freed without the lock, which connecting ends want.
+                let group: Option<Arc<LinkGroup>> =
+                    bucket.lock().iter().nth(position).map(Into::into);
+                let Some(group) = group else {
+                    break;
+                };
+                freed += group.pool.trim(bytes - freed);
+                position += 1;
+            }
+        }
+        freed
+    }
+}
+
+/// Finds a group in its bucket.
+fn find(bucket: &List<LinkGroup>, key: &Key) -> Option<Arc<LinkGroup>> {
+    bucket
+        .iter()
+        .find(|group| group.key == *key)
+        .map(Into::into)
+}
+
+impl Shrink for Groups {
+    fn count(&self) -> usize {
+        self.shared.idle_bytes() / kernel::page::PAGE_SIZE
+    }
+
+    fn scan(&self, pages: usize) -> usize {
+        self.trim(pages.saturating_mul(kernel::page::PAGE_SIZE)) / kernel::page::PAGE_SIZE
+    }
+}
+
+/// The table as the module owns it: the kernel can ask it for memory, and when this is dropped no
+/// group stays.
+///
+/// # Context
+///
+/// Dropped when no socket is left.
+pub(crate) struct Registration {
+    _shrinker: shrinker::Registration<Groups>,
+    groups: Arc<Groups>,
+}
+
+impl Registration {
+    /// Registers the table.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM` - no memory.
+    pub(crate) fn new(groups: Arc<Groups>) -> Result<Self> {
+        Ok(Self {
+            _shrinker: shrinker::Registration::new(c"smc_lo-rings", groups.clone())?,
+            groups,
+        })
+    }
+}
+
+impl Deref for Registration {
+    type Target = Arc<Groups>;
+
+    fn deref(&self) -> &Arc<Groups> {
+        &self.groups
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.groups.remove(|_| true);
+    }
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! SMC-D loopback: stream sockets of one host that talk through shared rings.
+//!
+//! # Rooms
+//!
+//! ```text
+//! data       sock -> conn -> cdc -> dmb -> kapi
+//! handshake  sock -> clc -> lgr -> bufpool -> dmb
+//! views      diag -> sock, conn
+//! ```
+//!
+//! A room uses those to its right; what goes the other way goes through traits
+//! that the lower room owns.
+//!
+//! # Lock order
+//!
+//! From the outside in; rooms name their own contexts.
+//!
+//! 1. the tx or the rx mutex of a connection's direction (process context, never held asleep)
+//! 2. the mutex of a direction's memory charge
+//! 3. the socket lock of our socket, then that of the TCP socket within
+//! 4. `sk_callback_lock` of a TCP socket
+//! 5. `SmcSock::offer`; `Pending::queue` or `Table::bucket`, then `Offer::parties`
+//! 6. chains of rings, link groups, free lists, DMBs, the table of sockets
+//! 7. a socket's wait queue
+//!
+//! `Offer::pairing` is a mutex taken with none of these held.
+
+mod bufpool;
+mod cdc;
+mod clc;
+mod conn;
+mod diag;
+mod dmb;
+mod kapi;
+mod lgr;
+mod sock;
+
+use kapi::{
+    global::{
+        Global,
+        GlobalGuard, //
+    },
+    net::{
+        Net,
+        NamespaceWatcher, //
+    },
+    registry::Registry,
+    workqueue::OwnedQueue,
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+module! {
+    type: SmcLo,
+    name: "smc_lo",
+    authors: ["The smc_lo authors"],
+    description: "SMC-D loopback: stream sockets that talk through shared rings",
+    license: "GPL",
+    alias: [
+        "net-pf-43",
+        "net-pf-2-proto-256-type-1",
+        "net-pf-10-proto-256-type-1",
+        "net-pf-16-proto-4-type-43",
+    ],
+    params: {
+        max_dmbs: u32 {
+            default: 131072,
+            description: "Largest number of rings, in use and idle (2 for a busy connection)",
+        },
+        idle_mb: u32 {
+            default: 64,
+            description: "Largest amount of idle ring memory that is kept for reuse, in MiB",
+        },
+    },
+}
+
+/// What the module has exactly one of.
+#[pin_data]
+pub(crate) struct Lo {
+    /// The loopback device's GID, both halves.
+    gid: [u64; 2],
+    /// All sockets.
+    #[pin]
+    sockets: Registry<sock::SmcSock>,
+    /// The clients that may meet a server in another namespace.
+    #[pin]
+    offers: clc::local::Table,
+    /// Time-outs of handshakes. Destroyed before what its items use.
+    queue: OwnedQueue,
+    /// The link groups, and behind them rings and the device.
+    groups: lgr::Registration,
+}
+
+/// The one [`Lo`].
+pub(crate) static LO: Global<Lo> = Global::new();
+
+impl Lo {
+    fn new() -> impl PinInit<Self, Error> {
+        pin_init::pin_init_scope(|| {
+            let device = Arc::pin_init(
+                dmb::Device::new(module_parameters::max_dmbs.value()),
+                GFP_KERNEL,
+            )?;
+            let idle = usize::try_from(module_parameters::idle_mb.value())
+                .ok()
+                .and_then(|mb| mb.checked_mul(1 << 20))
+                .ok_or(EINVAL)?;
+            let groups = lgr::Registration::new(lgr::Groups::new(device, idle)?)?;
+            let queue = OwnedQueue::new(c"smc_lo")?;
+            Ok(try_pin_init!(Self {
+                gid: [
+                    kapi::random::get_random_u64(),
+                    kapi::random::get_random_u64(),
+                ],
+                sockets <- Registry::new(),
+                offers <- clc::local::Table::new(),
+                queue,
+                groups,
+            }? Error))
+        })
+    }
+}
+
+/// Follows the namespaces, whose link groups end with them.
+struct Namespaces;
+
+impl NamespaceWatcher for Namespaces {
+    fn exit(net: &Net) {
+        if let Some(lo) = LO.get() {
+            lo.groups.namespace_exit(net.cookie());
+        }
+    }
+}
+
+/// The module's registrations; they drop in the order of declaration: first no new sockets, then
+/// no reports, then what both use, and last whatever softirqs may still hold.
+#[pin_data]
+struct SmcLo {
+    family: kapi::proto::Registration<sock::SmcSock>,
+    #[pin]
+    diag: kapi::diag::Registration<diag::Diag>,
+    #[pin]
+    namespaces: kapi::net::Registration<Namespaces>,
+    lo: GlobalGuard<Lo>,
+}
+
+impl kernel::InPlaceModule for SmcLo {
+    fn init(module: &'static ThisModule) -> impl PinInit<Self, Error> {
+        try_pin_init!(Self {
+            lo: LO.init(Lo::new())?,
+            namespaces <- kapi::net::Registration::new(),
+            diag <- kapi::diag::Registration::new(module),
+            // Sockets can be created from here on, so nothing may fail any more.
+            family: kapi::proto::Registration::new().inspect_err(|err| {
+                if *err == EEXIST {
+                    pr_err!("AF_SMC is served by another module (smc?): unload it first\n");
+                }
+            })?,
+        }? Error)
+    }
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One socket as an application holds it.
+//!
+//! It owns a TCP socket from birth to death. Until it is decided how its
+//! connection travels, and for ever if that is TCP, the TCP socket serves the
+//! application; once the connection is an SMC-D connection, data goes through
+//! its rings and the TCP socket stays idle beside them.
+//!
+//! # States
+//!
+//! `mode` is empty for a fresh, listening or connecting socket, and is set once
+//! for the life of the socket. It is the one thing that the lock-free paths look
+//! at. `offer` is set while a connection is on its way or was just decided.
+//!
+//! # Locks
+//!
+//! See the crate root. The socket lock of the outer socket serves options only.
+
+#![deny(unsafe_code)]
+
+mod connect;
+mod fallback;
+mod listen;
+mod ops;
+mod opts;
+
+use crate::{
+    clc::{
+        local::{
+            self,
+            Offer,
+            Pending, //
+        },
+        wire::decline::Reason,
+    },
+    conn::Endpoint,
+    kapi::{
+        proto::{
+            Family,
+            FamilyMember,
+            Op, //
+        },
+        sock::Sk,
+        sync::{
+            new_spinlock_bh,
+            SpinLockBh, //
+        },
+        tcp::{
+            Child,
+            Syn,
+            TcpOwner,
+            TcpSocket,
+            Wake, //
+        },
+    },
+    Lo, LO,
+};
+use kernel::{
+    module::this_module,
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc,
+        SetOnce, //
+    },
+};
+
+/// How a connection travels, once that is decided.
+pub(crate) enum Mode {
+    /// Over TCP.
+    Tcp(Reason),
+    /// Through shared rings.
+    Smcd(Endpoint),
+}
+
+/// A socket's value.
+#[pin_data]
+pub(crate) struct SmcSock {
+    /// The TCP socket; gone only in the last moments.
+    tcp: Option<TcpSocket>,
+    mode: SetOnce<Mode>,
+    #[pin]
+    offer: SpinLockBh<Option<Arc<Offer>>>,
+    #[pin]
+    pending: Pending,
+    listening: Atomic<bool>,
+    /// The errno that was last copied from the TCP socket to ours and not yet reported, or 0.
+    mirrored: Atomic<i32>,
+    /// `TCP_DEFER_ACCEPT` as the application set it, which is kept from TCP: a connection with
+    /// nothing but an SMC-D peer never sends the data that TCP would wait for.
+    defer_accept: Atomic<i32>,
+}
+
+static FAMILY: Family<SmcSock> = Family::new(this_module::<crate::LocalModule>());
+
+impl FamilyMember for SmcSock {
+    fn family() -> &'static Family<Self> {
+        &FAMILY
+    }
+}
+
+impl SmcSock {
+    /// A value around a TCP socket, which is attached afterwards.
+    fn around(tcp: TcpSocket, mode: SetOnce<Mode>) -> impl PinInit<Self, Error> {
+        try_pin_init!(Self {
+            tcp: Some(tcp),
+            mode,
+            offer <- new_spinlock_bh!(None, "SmcSock::offer"),
+            pending <- Pending::new(),
+            listening: Atomic::new(false),
+            mirrored: Atomic::new(0),
+            defer_accept: Atomic::new(0),
+        })
+    }
+
+    /// The socket is complete: lets TCP's events and others' looks reach it.
+    fn open(op: &Op<'_, Self>) {
+        if let Ok(tcp) = op.tcp() {
+            tcp.attach(op);
+            tcp.mirror_options(op.sk);
+        }
+        if let Some(lo) = LO.get() {
+            lo.sockets.insert(op.sk);
+        }
+    }
+
+    /// The TCP socket.
+    ///
+    /// # Errors
+    ///
+    /// * `EBADF`: the socket is being released.
+    #[inline]
+    fn tcp(&self) -> Result<&TcpSocket> {
+        self.tcp.as_ref().ok_or(EBADF)
+    }
+
+    /// How the connection travels, if that is decided.
+    #[inline]
+    pub(crate) fn mode(&self) -> Option<&Mode> {
+        self.mode.as_ref()
+    }
+
+    /// The TCP socket's side, for reports.
+    pub(crate) fn tcp_sk(&self) -> Option<&Sk> {
+        self.tcp.as_ref().map(TcpSocket::sk)
+    }
+
+    /// Whether it listens.
+    pub(crate) fn is_listening(&self) -> bool {
+        self.listening.load(Relaxed)
+    }
+
+    /// The offer of a connection that is on its way.
+    pub(crate) fn offer(&self) -> Option<Arc<Offer>> {
+        self.offer.lock().clone()
+    }
+
+    /// Where the pairs of unaccepted children wait, of a listener.
+    pub(crate) fn pending(&self) -> Option<&Pending> {
+        self.is_listening().then_some(&self.pending)
+    }
+
+    /// Sets the mode, unless it is set already, and wakes whoever waits for it.
+    fn decide(&self, sk: &Sk, mode: Mode) {
+        if self.mode.populate(mode) {
+            // Dropped outside the lock.
+            let _offer = self.offer.lock().take();
+            sk.wake_all();
+        }
+    }
+}
+
+/// What the module has exactly one of.
+///
+/// # Errors
+///
+/// * `ENODEV`: the module is on its way in or out.
+fn lo() -> Result<&'static Lo> {
+    LO.get().ok_or(ENODEV)
+}
+
+impl TcpOwner for SmcSock {
+    fn error_report(&self, outer: &Sk, inner: &Sk) {
+        let err = inner.raw_err();
+        match self.mode() {
+            Some(Mode::Smcd(end)) => {
+                if err != 0 && !end.explains_rst() {
+                    end.abort(Error::from_errno(-err));
+                }
+            }
+            _ => {
+                // Core reports the outer socket's error to the application.
+                outer.set_raw_err(err);
+                self.mirrored.store(err, Relaxed);
+            }
+        }
+    }
+
+    fn state_change(&self, _outer: &Sk, _inner: &Sk) -> Wake {
+        match self.mode() {
+            // The peer's end has told the application already.
+            Some(Mode::Smcd(end)) if end.explains_fin() => Wake::Drop,
+            _ => Wake::Pass,
+        }
+    }
+
+    fn data_ready(&self, _outer: &Sk, _inner: &Sk) -> Wake {
+        match self.mode() {
+            // FIN counts as something to read.
+            Some(Mode::Smcd(_)) => Wake::Drop,
+            _ => Wake::Pass,
+        }
+    }
+
+    fn syn_seen(syn: &Syn<'_>) {
+        if let Some(lo) = LO.get() {
+            local::syn_seen(&lo.offers, syn);
+        }
+    }
+
+    fn child_born(child: &Child<'_>) {
+        if let Some(lo) = LO.get() {
+            local::child_born(&lo.offers, child);
+        }
+    }
+}

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The active open, and how a connecting socket learns what it is.
+
+#![deny(unsafe_code)]
+
+use super::{
+    lo,
+    Mode,
+    SmcSock, //
+};
+use crate::{
+    clc::{
+        local::{
+            Offer,
+            Verdict, //
+        },
+        wire::decline::Reason, //
+    },
+    conn::Side,
+    kapi::{
+        msg::SockAddr,
+        proto::Op,
+        sock::{
+            Sk,
+            TcpState, //
+        },
+        wait::{
+            self,
+            Timeout,
+            Waiter, //
+        },
+    },
+    LO,
+};
+use kernel::{
+    ffi::c_int,
+    prelude::*,
+    sync::Arc, //
+};
+
+/// What a socket is at this moment.
+pub(super) enum Standing<'a> {
+    /// It has a connection.
+    Decided(&'a Mode),
+    /// A connection is on its way; whoever waits is woken when that changes.
+    Pending,
+    /// It has none, and asks for none: fresh, listening or failed.
+    Idle,
+}
+
+impl SmcSock {
+    /// `connect()`.
+    ///
+    /// # Errors
+    ///
+    /// Those of TCP.
+    pub(super) fn connect_to(op: &Op<'_, Self>, addr: SockAddr<'_>, flags: c_int) -> Result {
+        op.tcp()?.share_file(op.socket);
+        if addr.is_unspec() {
+            return Self::disconnect(op, addr, flags);
+        }
+        let fresh = op.mode().is_none() && !op.is_listening() && op.make_offer(op.sk, addr)?;
+        let result = Self::through(op, |tcp| tcp.connect(addr, flags));
+        match result {
+            Ok(()) => Self::await_decision(op),
+            // On its way, whoever started it.
+            Err(err) if err == EINPROGRESS || err == EALREADY || op.is_opening() => {
+                let _ = Self::standing(op);
+                Err(err)
+            }
+            Err(err) => {
+                if fresh {
+                    op.drop_offer();
+                }
+                Err(err)
+            }
+        }
+    }
+
+    /// `connect()` to nowhere: dissolves the connection.
+    fn disconnect(op: &Op<'_, Self>, addr: SockAddr<'_>, flags: c_int) -> Result {
+        if let Some(Mode::Smcd(end)) = op.mode() {
+            end.abort(ECONNRESET);
+            let _ = op.sk.take_err();
+        }
+        op.drop_offer();
+        op.stop_listening(op.sk);
+        Self::through(op, |tcp| tcp.connect(addr, flags))
+    }
+
+    /// Whether TCP is still shaking hands.
+    fn is_opening(&self) -> bool {
+        self.tcp_sk()
+            .is_some_and(|inner| inner.tcp_state() == TcpState::Opening)
+    }
+
+    /// Makes the offer of a new connection; whether this call did.
+    fn make_offer(&self, sk: &Sk, addr: SockAddr<'_>) -> Result<bool> {
+        let tcp = self.tcp()?;
+        if tcp.sk().tcp_state() != TcpState::Close || self.offer.lock().is_some() {
+            return Ok(false);
+        }
+        let table = &lo()?.offers;
+        let offer = match Offer::new(table, sk, tcp, !addr.is_loopback()) {
+            Ok(offer) => offer,
+            // A connection without SMC is better than none.
+            Err(_) => {
+                self.fall_back(sk, Reason::Memory);
+                return Ok(false);
+            }
+        };
+        let surplus = {
+            let mut slot = self.offer.lock();
+            match &*slot {
+                Some(_) => Some(offer),
+                None => {
+                    *slot = Some(offer);
+                    None
+                }
+            }
+        };
+        // Two threads connect one socket: TCP refuses one of them.
+        if let Some(offer) = surplus {
+            offer.withdraw(table);
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// Forgets the offer of a connection that failed or was dissolved.
+    pub(super) fn drop_offer(&self) {
+        let offer = self.offer.lock().take();
+        let (Some(offer), Some(lo)) = (offer, LO.get()) else {
+            return;
+        };
+        offer.withdraw(&lo.offers);
+        // A pair that was matched all the same: the partner gets a reset.
+        if offer.matched() && self.mode().is_none() {
+            let _ = offer.claim(&lo.groups, Side::Client).map(drop);
+        }
+    }
+
+    /// Finds out what the socket is, and decides its mode if that can be decided now.
+    ///
+    /// # Context
+    ///
+    /// Process context; does not wait for anything.
+    pub(super) fn standing<'a>(op: &'a Op<'_, Self>) -> Standing<'a> {
+        if let Some(mode) = op.mode() {
+            return Standing::Decided(mode);
+        }
+        let Some(offer) = op.offer() else {
+            // An offer is forgotten after its decision was made.
+            return op.mode().map_or(Standing::Idle, Standing::Decided);
+        };
+        let (Some(inner), Ok(lo)) = (op.tcp_sk(), lo()) else {
+            return Standing::Idle;
+        };
+        let verdict = if offer.matched() {
+            // Also when the connection has been reset since.
+            Verdict::Local
+        } else {
+            match inner.tcp_state() {
+                TcpState::Opening => return Standing::Pending,
+                TcpState::Close | TcpState::Listen => return Standing::Idle,
+                TcpState::Established | TcpState::Closing => offer.decide(&lo.queue),
+            }
+        };
+        match verdict {
+            Verdict::Unborn => return Standing::Pending,
+            Verdict::Foreign => {
+                offer.withdraw(&lo.offers);
+                op.fall_back(op.sk, Reason::PeerNoSmc);
+            }
+            Verdict::Local => {
+                if !Self::join(op, &offer) {
+                    return Standing::Pending;
+                }
+            }
+        }
+        match op.mode() {
+            Some(mode) => Standing::Decided(mode),
+            None => Standing::Pending,
+        }
+    }
+
+    /// Takes the client's end of a matched pair; whether this call did, or nobody can.
+    fn join(op: &Op<'_, Self>, offer: &Arc<Offer>) -> bool {
+        let Ok(lo) = lo() else {
+            return false;
+        };
+        match offer.claim(&lo.groups, Side::Client) {
+            Ok(Some(end)) => {
+                end.attach(op.sk.into());
+                offer.withdraw(&lo.offers);
+                op.decide(op.sk, Mode::Smcd(end));
+                // The TCP connection may have died before there was an end to tell.
+                op.check_inner();
+                true
+            }
+            // Another thread is at it, and wakes us.
+            Ok(None) => op.mode().is_some(),
+            // Out of memory: whoever calls next tries again.
+            Err(_) => false,
+        }
+    }
+
+    /// Lets an SMC-D connection die if its TCP connection did.
+    fn check_inner(&self) {
+        if let (Some(Mode::Smcd(end)), Some(inner)) = (self.mode(), self.tcp_sk()) {
+            let err = inner.raw_err();
+            if err != 0 && !end.explains_rst() {
+                end.abort(Error::from_errno(-err));
+            }
+        }
+    }
+
+    /// Waits until a socket that TCP has connected knows what it is. This takes no time, or the
+    /// short patience of the local handshake.
+    fn await_decision(op: &Op<'_, Self>) -> Result {
+        Self::settled(op, Timeout::FOREVER).map(|_| ())
+    }
+
+    /// Waits until the connection that is on its way has arrived or failed.
+    ///
+    /// # Errors
+    ///
+    /// * `EAGAIN`: there is no time to wait.
+    /// * `ERESTARTSYS`, `EINTR`: a signal is pending.
+    pub(super) fn settled<'a>(op: &'a Op<'_, Self>, timeout: Timeout) -> Result<Standing<'a>> {
+        let standing = Self::standing(op);
+        if !matches!(standing, Standing::Pending) {
+            return Ok(standing);
+        }
+        if timeout.expired() {
+            return Err(EAGAIN);
+        }
+        let mut timeout = timeout;
+        pin_init::stack_pin_init!(let waiter = Waiter::new(op.sk));
+        loop {
+            let standing = Self::standing(op);
+            if !matches!(standing, Standing::Pending) {
+                return Ok(standing);
+            }
+            if timeout.expired() {
+                return Err(EAGAIN);
+            }
+            if let Some(err) = wait::signal_error(timeout) {
+                return Err(err);
+            }
+            timeout = waiter.as_mut().wait(timeout);
+        }
+    }
+}

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The socket's operations: which of TCP and the rings serves each.
+
+#![deny(unsafe_code)]
+
+use super::{
+    connect::Standing,
+    Mode,
+    SmcSock, //
+};
+use crate::{
+    clc::wire::decline::Reason,
+    conn::{
+        close::Closed,
+        MsgFlags, //
+    },
+    kapi::{
+        msg::{
+            Flags,
+            MsgHdr,
+            OptVal,
+            SockAddr,
+            UserOpt, //
+        },
+        proto::{
+            Accept,
+            Birth,
+            Op,
+            PollTable,
+            Splice,
+            StreamSocket, //
+        },
+        sock::{
+            QueueLength,
+            Shutdown,
+            TcpState, //
+        },
+        tcp::TcpSocket,
+    },
+    LO,
+};
+use kernel::{
+    ffi::{
+        c_int,
+        c_uint,
+        c_ulong,
+        c_void, //
+    },
+    prelude::*,
+    sync::SetOnce, //
+};
+
+impl StreamSocket for SmcSock {
+    fn new(birth: Birth<'_>) -> impl PinInit<Self, Error> {
+        let tcp = TcpSocket::new(&birth);
+        pin_init::pin_init_scope(move || Ok(Self::around(tcp?, SetOnce::new())))
+    }
+
+    fn opened(op: &Op<'_, Self>) {
+        Self::open(op);
+    }
+
+    fn bind(op: &Op<'_, Self>, addr: SockAddr<'_>) -> Result {
+        Self::through(op, |tcp| tcp.bind(addr))
+    }
+
+    fn connect(op: &Op<'_, Self>, addr: SockAddr<'_>, flags: c_int) -> Result {
+        Self::connect_to(op, addr, flags)
+    }
+
+    fn accept(op: &Op<'_, Self>, accept: Accept<'_>) -> Result {
+        Self::accept_one(op, accept)
+    }
+
+    fn getname(op: &Op<'_, Self>, addr: *mut c_void, peer: c_int) -> Result<c_int> {
+        op.tcp()?.getname(addr, peer)
+    }
+
+    fn poll(op: &Op<'_, Self>, table: &PollTable) -> u32 {
+        // First the queue, then the look: whatever changes in between wakes the poller.
+        table.register(op);
+        match Self::standing(op) {
+            Standing::Decided(Mode::Smcd(end)) => end.poll_mask(op.sk),
+            Standing::Pending if op.is_connected() => 0,
+            _ => Self::through(op, |tcp| Ok(tcp.poll(table))).unwrap_or(0),
+        }
+    }
+
+    fn ioctl(op: &Op<'_, Self>, cmd: c_uint, arg: c_ulong, compat: bool) -> Result<c_int> {
+        if let (Standing::Decided(Mode::Smcd(end)), Some(query)) =
+            (Self::standing(op), QueueLength::from_ioctl(cmd))
+        {
+            let length = match query {
+                QueueLength::Unread => end.readable(),
+                // What was sent lies in the peer's receive buffer.
+                QueueLength::Unacknowledged | QueueLength::Unsent => 0,
+                QueueLength::AtMark => 0,
+            };
+            query.reply(arg, c_int::try_from(length).unwrap_or(c_int::MAX))?;
+            return Ok(0);
+        }
+        Self::through(op, |tcp| tcp.ioctl(cmd, arg, compat))
+    }
+
+    fn listen(op: &Op<'_, Self>, backlog: c_int) -> Result {
+        Self::listen_on(op, backlog)
+    }
+
+    fn shutdown(op: &Op<'_, Self>, how: Shutdown) -> Result {
+        let standing = Self::standing(op);
+        if let Standing::Decided(Mode::Smcd(end)) = standing {
+            // The rings first: a peer that sees FIN has seen the flag.
+            if op.is_connected() {
+                end.shutdown(op.sk, how);
+            }
+            return op.tcp()?.shutdown(how);
+        }
+        let result = Self::through(op, |tcp| tcp.shutdown(how));
+        if op
+            .tcp_sk()
+            .is_some_and(|inner| inner.tcp_state() == TcpState::Close)
+        {
+            // It ends listening, and a connection that was on its way.
+            op.stop_listening(op.sk);
+            if op.mode().is_none() {
+                op.drop_offer();
+            }
+        }
+        result
+    }
+
+    fn setsockopt(op: &Op<'_, Self>, level: c_int, name: c_int, value: OptVal) -> Result {
+        Self::set_option(op, level, name, value)
+    }
+
+    fn getsockopt(op: &Op<'_, Self>, level: c_int, name: c_int, value: UserOpt) -> Result {
+        Self::get_option(op, level, name, value)
+    }
+
+    fn sendmsg(op: &Op<'_, Self>, msg: &mut MsgHdr, len: usize) -> Result<usize> {
+        let flags = msg.flags();
+        if let Some(Mode::Smcd(end)) = op.mode() {
+            return Self::signalling(op, flags, end.send(op.sk, msg.source(), MsgFlags::from(flags.0)));
+        }
+        if flags.contains(Flags::FASTOPEN) && matches!(Self::standing(op), Standing::Idle) {
+            op.fall_back(op.sk, Reason::OptionUnsupported);
+        }
+        let timeout = op.sk.sndtimeo(flags.contains(Flags::DONTWAIT));
+        match Self::settled(op, timeout)? {
+            Standing::Decided(Mode::Smcd(end)) => {
+                Self::signalling(op, flags, end.send(op.sk, msg.source(), MsgFlags::from(flags.0)))
+            }
+            Standing::Decided(Mode::Tcp(_)) => Self::through(op, |tcp| tcp.sendmsg(msg, len)),
+            // TCP would take the bytes of a thread that is faster than another one's connect().
+            _ => {
+                op.sk.take_err()?;
+                Self::signalling(op, flags, Err(EPIPE))
+            }
+        }
+    }
+
+    fn recvmsg(op: &Op<'_, Self>, msg: &mut MsgHdr, len: usize, flags: Flags) -> Result<usize> {
+        if flags.contains(Flags::ERRQUEUE) {
+            return Self::through(op, |tcp| tcp.recvmsg(msg, len, flags));
+        }
+        let timeout = op.sk.rcvtimeo(flags.contains(Flags::DONTWAIT));
+        let standing = match op.mode() {
+            Some(mode) => Standing::Decided(mode),
+            None => Self::settled(op, timeout)?,
+        };
+        match standing {
+            Standing::Decided(Mode::Smcd(end)) => {
+                msg.clear_name();
+                end.recv(op.sk, msg.dest(), len, MsgFlags::from(flags.0))
+            }
+            Standing::Decided(Mode::Tcp(_)) => {
+                Self::through(op, |tcp| tcp.recvmsg(msg, len, flags))
+            }
+            _ => {
+                op.sk.take_err()?;
+                Err(ENOTCONN)
+            }
+        }
+    }
+
+    fn splice_read(op: &Op<'_, Self>, splice: Splice) -> Result<usize> {
+        let timeout = op.sk.rcvtimeo(splice.nonblock(op.socket));
+        match Self::settled(op, timeout)? {
+            Standing::Decided(Mode::Smcd(_)) => splice.copy(op.socket),
+            Standing::Decided(Mode::Tcp(_)) => Self::through(op, |tcp| tcp.splice_read(splice)),
+            _ => {
+                op.sk.take_err()?;
+                Err(ENOTCONN)
+            }
+        }
+    }
+
+    fn keepalive(_value: &Self, _on: bool) {
+        // Kernel users of the outer socket; applications' SO_KEEPALIVE goes to TCP directly.
+    }
+
+    fn release(op: &Op<'_, Self>) {
+        if let Some(lo) = LO.get() {
+            lo.sockets.remove(op.sk);
+        }
+        // The rings first: a peer that sees FIN has seen the flags.
+        if let Some(Mode::Smcd(end)) = op.mode() {
+            if let (Closed::Reset, Ok(tcp)) = (end.close(op.sk.linger_reset()), op.tcp()) {
+                tcp.reset_on_close();
+            }
+        }
+        op.drop_offer();
+        if let Ok(tcp) = op.tcp() {
+            tcp.detach();
+        }
+        // After `detach` no child is born to us any more.
+        op.stop_listening(op.sk);
+    }
+
+    fn finish(self: Pin<&mut Self>) {
+        let this = self.project();
+        *this.tcp = None;
+        *this.mode = SetOnce::new();
+    }
+}
+
+impl SmcSock {
+    /// Whether TCP has a connection.
+    fn is_connected(&self) -> bool {
+        self.tcp_sk().is_some_and(|inner| {
+            matches!(
+                inner.tcp_state(),
+                TcpState::Established | TcpState::Closing
+            )
+        })
+    }
+
+    /// Raises `SIGPIPE` where a send call ends in `EPIPE`.
+    fn signalling(op: &Op<'_, Self>, flags: Flags, result: Result<usize>) -> Result<usize> {
+        if result.as_ref().is_err_and(|err| *err == EPIPE) {
+            op.sk.raise_sigpipe(flags.0);
+        }
+        result
+    }
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Socket options: all of them are TCP's; those that core reads from the outer
+//! socket are mirrored there.
+
+#![deny(unsafe_code)]
+
+use super::SmcSock;
+use crate::{
+    clc::wire::decline::Reason,
+    kapi::{
+        msg::{
+            OptVal,
+            UserOpt, //
+        },
+        proto::Op,
+        sock::SocketOption,
+    },
+};
+use kernel::{
+    ffi::c_int,
+    prelude::*,
+    sync::atomic::Relaxed, //
+};
+
+/// The longest value of an option of level `SOL_SOCKET` that has a fixed size.
+const MAX_VALUE: usize = 64;
+
+impl SmcSock {
+    /// `setsockopt()` of any level.
+    ///
+    /// # Errors
+    ///
+    /// * `EOPNOTSUPP`: `TCP_ULP` or `SO_ZEROCOPY`.
+    /// * those of TCP.
+    pub(super) fn set_option(
+        op: &Op<'_, Self>,
+        level: c_int,
+        name: c_int,
+        value: OptVal,
+    ) -> Result {
+        let option = SocketOption::new(level, name);
+        match option {
+            SocketOption::Socket => return Self::set_socket_option(op, name, value),
+            // Replaces callbacks and operations of the TCP socket for good; and the completion of
+            // a copy that never was has no meaning in a ring.
+            SocketOption::Ulp | SocketOption::ZeroCopy => return Err(EOPNOTSUPP),
+            SocketOption::DeferAccept => {
+                op.defer_accept.store(value.read_int()?.max(0), Relaxed);
+                return Ok(());
+            }
+            SocketOption::SmcLimitHandshakes => {
+                let _ = value.read_int()?;
+                return Ok(());
+            }
+            SocketOption::SmcOther => return Err(EOPNOTSUPP),
+            SocketOption::FastOpenConnect | SocketOption::Other => {}
+        }
+        Self::through(op, |tcp| tcp.setsockopt(level, name, value))?;
+        if option == SocketOption::FastOpenConnect && op.offer().is_none() {
+            op.fall_back(op.sk, Reason::OptionUnsupported);
+        }
+        Ok(())
+    }
+
+    /// Sets an option of level `SOL_SOCKET`: the value is read once and applied to TCP, and what
+    /// TCP made of it is mirrored.
+    fn set_socket_option(op: &Op<'_, Self>, name: c_int, value: OptVal) -> Result {
+        let mut buf = [0; MAX_VALUE];
+        let len = value.len().min(buf.len());
+        let copy = buf.get_mut(..len).ok_or(EINVAL)?;
+        value.read(copy)?;
+        let tcp = op.tcp()?;
+        tcp.set_socket_option(name, copy)?;
+        tcp.mirror_options(op.sk);
+        Ok(())
+    }
+
+    /// `getsockopt()`, but for level `SOL_SOCKET`, which core answers.
+    ///
+    /// # Errors
+    ///
+    /// Those of TCP.
+    pub(super) fn get_option(
+        op: &Op<'_, Self>,
+        level: c_int,
+        name: c_int,
+        value: UserOpt,
+    ) -> Result {
+        match SocketOption::new(level, name) {
+            SocketOption::DeferAccept => value.write_int(op.defer_accept.load(Relaxed)),
+            SocketOption::SmcLimitHandshakes => value.write_int(0),
+            SocketOption::SmcOther => Err(EOPNOTSUPP),
+            _ => Self::through(op, |tcp| tcp.getsockopt(level, name, value)),
+        }
+    }
+}

@@ -1,0 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| smc_lo_host::fuzz::conversation(data));
