@@ -199,8 +199,8 @@ impl Syn<'_> {
                     bindings::tcp_skb_dest(self.skb),
                     bindings::ip_saddr(self.skb),
                     u16::from_be(bindings::tcp_skb_source(self.skb)),
-                    bindings::inet_iif(self.skb),
-                    bindings::inet_sdif(self.skb),
+                    bindings::tcp_v4_iif(self.skb),
+                    bindings::tcp_v4_sdif(self.skb),
                 )
             }
         } else {
@@ -212,8 +212,8 @@ impl Syn<'_> {
                     bindings::tcp_skb_dest(self.skb),
                     bindings::ipv6_saddr(self.skb),
                     u16::from_be(bindings::tcp_skb_source(self.skb)),
-                    bindings::inet6_iif(self.skb),
-                    bindings::inet6_sdif(self.skb),
+                    bindings::tcp_v6_iif(self.skb),
+                    bindings::tcp_v6_sdif(self.skb),
                 )
             }
         };
