@@ -161,9 +161,10 @@ void rust_helper_sk_assign_user_data_nocopy(struct sock *sk, void *data)
 	__rcu_assign_sk_user_data_with_flags(sk, data, data ? SK_USER_DATA_NOCOPY : 0);
 }
 
+/* Under sk_callback_lock, which is all that a callback run from the backlog holds. */
 void *rust_helper_sk_user_data(struct sock *sk)
 {
-	return rcu_dereference_sk_user_data(sk);
+	return __locked_read_sk_user_data_with_flags(sk, 0);
 }
 
 void rust_helper_sock_set_flag_fasync(struct sock *sk)
