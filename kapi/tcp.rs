@@ -34,7 +34,8 @@ use super::{
     },
     sock::{
         Shutdown,
-        Sk, //
+        Sk,
+        TcpState, //
     },
 };
 use core::ptr::NonNull;
@@ -642,11 +643,13 @@ impl TcpSocket {
     }
 
     /// Chooses the initial sequence number of the next connection, so that it is known before the
-    /// SYN leaves.
+    /// SYN leaves. Does nothing when the socket was connected before, or is by now.
     pub(crate) fn preset_isn(&self, isn: u32) {
         let _guard = self.sk().lock();
-        // SAFETY: A TCP socket, locked.
-        unsafe { bindings::tcp_set_write_seq(self.sk().as_ptr(), isn) }
+        if self.sk().tcp_state() == TcpState::Close && self.is_fresh() {
+            // SAFETY: A TCP socket, locked; TCP has not chosen a number yet.
+            unsafe { bindings::tcp_set_write_seq(self.sk().as_ptr(), isn) }
+        }
     }
 
     /// Whether the next SYN will carry the number that [`Self::preset_isn`] chooses: it does not
