@@ -11,7 +11,7 @@
 //!
 //! `mode` is empty for a fresh, listening or connecting socket, and is set once
 //! for the life of the socket. It is the one thing that the lock-free paths look
-//! at. `offer` is set while a connection is on its way or was just decided.
+//! at. `offer` is set while a connection is on its way.
 //!
 //! # Locks
 //!
@@ -160,15 +160,14 @@ impl SmcSock {
     }
 
     /// Where the pairs of unaccepted children wait, of a listener.
-    pub(crate) fn pending(&self) -> Option<&Pending> {
-        self.is_listening().then_some(&self.pending)
+    pub(crate) fn pending(&self) -> &Pending {
+        &self.pending
     }
 
     /// Sets the mode, unless it is set already, and wakes whoever waits for it.
     fn decide(&self, sk: &Sk, mode: Mode) {
         if self.mode.populate(mode) {
-            // Dropped outside the lock.
-            let _offer = self.offer.lock().take();
+            self.drop_offer();
             sk.wake_all();
         }
     }

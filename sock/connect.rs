@@ -12,6 +12,7 @@ use super::{
 use crate::{
     clc::{
         local::{
+            Claim,
             Offer,
             Verdict, //
         },
@@ -128,16 +129,16 @@ impl SmcSock {
         Ok(true)
     }
 
-    /// Forgets the offer of a connection that failed or was dissolved.
+    /// Forgets the offer of a connection that is decided, failed or was dissolved.
     pub(super) fn drop_offer(&self) {
         let offer = self.offer.lock().take();
         let (Some(offer), Some(lo)) = (offer, LO.get()) else {
             return;
         };
         offer.withdraw(&lo.offers);
-        // A pair that was matched all the same: the partner gets a reset.
-        if offer.matched() && self.mode().is_none() {
-            let _ = offer.claim(&lo.groups, Side::Client).map(drop);
+        // A pair that was matched all the same: nothing if we have taken our end.
+        if offer.matched() {
+            offer.leave(Side::Client);
         }
     }
 
@@ -169,10 +170,7 @@ impl SmcSock {
         };
         match verdict {
             Verdict::Unborn => return Standing::Pending,
-            Verdict::Foreign => {
-                offer.withdraw(&lo.offers);
-                op.fall_back(op.sk, Reason::PeerNoSmc);
-            }
+            Verdict::Foreign => op.fall_back(op.sk, Reason::PeerNoSmc),
             Verdict::Local => {
                 if !Self::join(op, &offer) {
                     return Standing::Pending;
@@ -191,23 +189,23 @@ impl SmcSock {
             return false;
         };
         match offer.claim(&lo.groups, Side::Client) {
-            Ok(Some(end)) => {
+            Claim::End(end) => {
                 end.attach(op.sk.into());
-                offer.withdraw(&lo.offers);
                 op.decide(op.sk, Mode::Smcd(end));
-                // The TCP connection may have died before there was an end to tell.
                 op.check_inner();
                 true
             }
             // Another thread is at it, and wakes us.
-            Ok(None) => op.mode().is_some(),
-            // Out of memory: whoever calls next tries again.
-            Err(_) => false,
+            Claim::Done => op.mode().is_some(),
+            Claim::Alone => {
+                op.fall_back(op.sk, Reason::Memory);
+                true
+            }
         }
     }
 
-    /// Lets an SMC-D connection die if its TCP connection did.
-    fn check_inner(&self) {
+    /// Lets an SMC-D connection die if its TCP connection did before there was an end to tell.
+    pub(super) fn check_inner(&self) {
         if let (Some(Mode::Smcd(end)), Some(inner)) = (self.mode(), self.tcp_sk()) {
             let err = inner.raw_err();
             if err != 0 && !end.explains_rst() {
