@@ -64,9 +64,12 @@ impl SmcSock {
         let fresh = op.mode().is_none() && !op.is_listening() && op.make_offer(op.sk, addr)?;
         let result = Self::through(op, |tcp| tcp.connect(addr, flags));
         match result {
-            Ok(()) => Self::await_decision(op),
-            // On its way, whoever started it.
-            Err(err) if err == EINPROGRESS || err == EALREADY || op.is_opening() => {
+            Ok(()) => {
+                Self::await_decision(op);
+                Ok(())
+            }
+            // On its way or there, whoever started it.
+            Err(err) if op.is_opening() || op.is_connected() => {
                 let _ = Self::standing(op);
                 Err(err)
             }
@@ -99,9 +102,11 @@ impl SmcSock {
     /// Makes the offer of a new connection; whether this call did.
     fn make_offer(&self, sk: &Sk, addr: SockAddr<'_>) -> Result<bool> {
         let tcp = self.tcp()?;
-        if tcp.sk().tcp_state() != TcpState::Close || self.offer.lock().is_some() {
+        if tcp.sk().tcp_state() != TcpState::Close {
             return Ok(false);
         }
+        // That of an attempt which failed after its connect() had returned.
+        self.drop_offer();
         let table = &lo()?.offers;
         let offer = match Offer::new(table, sk, tcp, !addr.is_loopback()) {
             Ok(offer) => offer,
@@ -215,9 +220,10 @@ impl SmcSock {
     }
 
     /// Waits until a socket that TCP has connected knows what it is. This takes no time, or the
-    /// short patience of the local handshake.
-    fn await_decision(op: &Op<'_, Self>) -> Result {
-        Self::settled(op, Timeout::FOREVER).map(|_| ())
+    /// short patience of the local handshake. A signal ends the wait, not the connection: whoever
+    /// uses it next finds out.
+    fn await_decision(op: &Op<'_, Self>) {
+        let _ = Self::settled(op, Timeout::FOREVER);
     }
 
     /// Waits until the connection that is on its way has arrived or failed.
