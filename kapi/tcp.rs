@@ -410,13 +410,30 @@ unsafe impl Sync for AfOps {}
 /// The hooked operations of IPv4 and of IPv6 listeners.
 static AF_OPS: [SetOnce<AfOps>; 2] = [SetOnce::new(), SetOnce::new()];
 
-fn af_ops(v6: bool) -> &'static SetOnce<AfOps> {
-    let [four, six] = &AF_OPS;
+/// The operations of a family, as its new sockets have them.
+#[derive(Clone, Copy)]
+struct FreshAfOps(*const bindings::inet_connection_sock_af_ops);
+
+// SAFETY: The operations are constants of the kernel.
+unsafe impl Send for FreshAfOps {}
+// SAFETY: As above.
+unsafe impl Sync for FreshAfOps {}
+
+/// Learnt from the first socket of each family: an IPv6 socket has others after it was connected
+/// to an IPv4 address.
+static FRESH_AF_OPS: [SetOnce<FreshAfOps>; 2] = [SetOnce::new(), SetOnce::new()];
+
+/// The one of IPv4 or that of IPv6.
+fn of_family<T>([four, six]: &'static [SetOnce<T>; 2], v6: bool) -> &'static SetOnce<T> {
     if v6 {
         six
     } else {
         four
     }
+}
+
+fn af_ops(v6: bool) -> &'static SetOnce<AfOps> {
+    of_family(&AF_OPS, v6)
 }
 
 /// # Safety
@@ -549,6 +566,9 @@ impl TcpSocket {
                 data_ready: (*sk).sk_data_ready,
             }
         });
+        // SAFETY: As above.
+        let fresh = FreshAfOps(unsafe { bindings::icsk_af_ops(sk) });
+        of_family(&FRESH_AF_OPS, birth.version == Version::V6).populate(fresh);
         Ok(new)
     }
 
@@ -695,10 +715,12 @@ impl TcpSocket {
             // SAFETY: As above.
             let v6 = u32::from(unsafe { (*sk).__sk_common.skc_family }) == bindings::AF_INET6;
             let cell = af_ops(v6);
-            let hooked = cell
-                .as_ref()
-                .is_some_and(|ops| core::ptr::eq(present, &raw const ops.ops));
-            if !hooked {
+            // Other operations than a fresh socket's (of an IPv6 socket that was connected to an
+            // IPv4 address) stay as they are: such a listener serves plain TCP.
+            let fresh = of_family(&FRESH_AF_OPS, v6)
+                .copy()
+                .is_some_and(|fresh| core::ptr::eq(fresh.0, present));
+            if fresh {
                 // SAFETY: The operations are a constant of the kernel.
                 let mut ops = unsafe { present.read() };
                 if v6 {
@@ -712,9 +734,8 @@ impl TcpSocket {
                     ops,
                     original: present,
                 });
-                // Another family's operations (an IPv6 socket that was turned into IPv4) stay as
-                // they are: such a listener serves plain TCP.
-                if let Some(ours) = cell.as_ref().filter(|ours| ours.original == present) {
+                // Nothing while another listener of the family is the first one: plain TCP.
+                if let Some(ours) = cell.as_ref() {
                     // SAFETY: Under the socket lock; the copy is static.
                     unsafe { bindings::icsk_set_af_ops(sk, &raw const ours.ops) };
                 }
