@@ -584,7 +584,9 @@ impl TcpSocket {
         unsafe { &*(&raw const (*self.0.as_ptr()).ops).read_volatile() }
     }
 
-    /// Makes `owner` the owner: its wait queue is TCP's from now on, and it is told of events.
+    /// Makes `owner` the owner: its wait queue is TCP's from now on, and it is told of events,
+    /// unless somebody else has put the socket to use before it was accepted (a BPF program, in a
+    /// sockmap).
     ///
     /// # Context
     ///
@@ -598,10 +600,12 @@ impl TcpSocket {
         // `detach` and drop precede.
         unsafe {
             bindings::sk_assign_wq(sk, owner.socket.as_ptr());
-            bindings::sk_assign_user_data_nocopy(sk, owner.sk.as_ptr().cast());
-            (*sk).sk_error_report = Some(error_report_callback::<T>);
-            (*sk).sk_state_change = Some(state_change_callback::<T>);
-            (*sk).sk_data_ready = Some(data_ready_callback::<T>);
+            if bindings::sk_user_data(sk).is_null() {
+                bindings::sk_assign_user_data_nocopy(sk, owner.sk.as_ptr().cast());
+                (*sk).sk_error_report = Some(error_report_callback::<T>);
+                (*sk).sk_state_change = Some(state_change_callback::<T>);
+                (*sk).sk_data_ready = Some(data_ready_callback::<T>);
+            }
             // SIGIO: the application's list hangs on the shared wait queue; the flag that core
             // sets reaches only the outer socket.
             bindings::sock_set_flag_fasync(sk);
@@ -632,7 +636,7 @@ impl TcpSocket {
 
     /// Ends what [`Self::attach`] and [`Self::share_file`] began, except for the wait queue, which
     /// TCP needs until it is closed. The owner's value is not reached any more afterwards.
-    pub(crate) fn detach(&self) {
+    pub(crate) fn detach(&self, owner: &Sk) {
         let sk = self.sk().as_ptr();
         let _guard = self.sk().lock();
         // SAFETY: A live socket. The file must be gone, or release would not free the inode.
@@ -640,10 +644,11 @@ impl TcpSocket {
         // SAFETY: As above.
         unsafe { bindings::sk_callback_write_lock(sk) };
         // SAFETY: Under both locks.
-        unsafe { bindings::sk_assign_user_data_nocopy(sk, core::ptr::null_mut()) };
-        if let Some(defaults) = DEFAULTS.as_ref() {
+        let ours = core::ptr::eq(unsafe { bindings::sk_user_data(sk) }.cast(), owner.as_ptr());
+        if let Some(defaults) = DEFAULTS.as_ref().filter(|_| ours) {
             // SAFETY: As above.
             unsafe {
+                bindings::sk_assign_user_data_nocopy(sk, core::ptr::null_mut());
                 (*sk).sk_error_report = defaults.error_report;
                 (*sk).sk_state_change = defaults.state_change;
                 (*sk).sk_data_ready = defaults.data_ready;

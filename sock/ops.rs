@@ -214,7 +214,7 @@ impl StreamSocket for SmcSock {
         }
         op.drop_offer();
         if let Ok(tcp) = op.tcp() {
-            tcp.detach();
+            tcp.detach(op.sk);
         }
         // After `detach` no child is born to us any more.
         op.stop_listening(op.sk);
