@@ -191,15 +191,20 @@ impl TcpOwner for SmcSock {
                     end.abort(Error::from_errno(-err));
                 }
             }
-            _ => {
-                // Core reports the outer socket's error to the application.
+            // Core reports the outer socket's error to the application, once.
+            _ if err != self.mirrored.load(Relaxed) => {
                 outer.set_raw_err(err);
                 self.mirrored.store(err, Relaxed);
             }
+            _ => {}
         }
     }
 
-    fn state_change(&self, _outer: &Sk, _inner: &Sk) -> Wake {
+    fn state_change(&self, outer: &Sk, inner: &Sk) -> Wake {
+        if inner.has_err() {
+            // TCP reports it after this wake-up, which is too late for whoever it wakes.
+            self.error_report(outer, inner);
+        }
         match self.mode() {
             // The peer's end has told the application already.
             Some(Mode::Smcd(end)) if end.explains_fin() => Wake::Drop,
