@@ -410,7 +410,9 @@ impl Connection {
         if let Some(ring) = head {
             self.release(side.peer(), ring);
         }
-        for ring in incoming.chain.lock().close().into_iter().flatten() {
+        // A statement of its own: in the head of the loop the lock would be held throughout.
+        let rings = incoming.chain.lock().close();
+        for ring in rings.into_iter().flatten() {
             self.release(side.peer(), ring);
         }
         let tail = incoming.tx.try_lock().and_then(|mut tx| tx.tail.take());
