@@ -362,11 +362,11 @@ impl Connection {
         }
     }
 
-    fn abort(&self, err: Error) {
+    fn abort(&self, side: Side, err: Error) {
         // The errors first: who sees the flags finds them.
-        for side in [Side::Client, Side::Server] {
-            self.end(side).die(err);
-        }
+        self.end(side).die(err);
+        let reset = close::reset_error(self.outgoing(side).channel.observe());
+        self.end(side.peer()).die(reset);
         for side in [Side::Client, Side::Server] {
             self.outgoing(side).channel.raise(|_| Flags::TX_ABORT);
         }
@@ -659,13 +659,14 @@ impl Endpoint {
         self.conn.close(self.side, reset)
     }
 
-    /// Lets both ends die of `err`; what has been received stays readable.
+    /// Lets this end die of `err`, and the other one of a reset; what has been received stays
+    /// readable.
     ///
     /// # Context
     ///
     /// Process context and softirq.
     pub(crate) fn abort(&self, err: Error) {
-        self.conn.abort(err);
+        self.conn.abort(self.side, err);
     }
 
     /// Whether the peer has closed its end.
@@ -1026,7 +1027,7 @@ mod tests {
         assert_eq!(fixture.a_sends(b"x"), Err(EPIPE));
         let mut got = [0; 8];
         assert_eq!(fixture.b_receives(&mut got)?, 6);
-        assert_eq!(fixture.b_receives(&mut got), Err(ETIMEDOUT));
+        assert_eq!(fixture.b_receives(&mut got), Err(ECONNRESET));
         assert_eq!(fixture.b_receives(&mut got)?, 0);
         Ok(())
     }
