@@ -256,11 +256,12 @@ impl Offer {
             GFP_KERNEL,
         )?;
         let offer = handle.clone_arc();
-        offer.parties.lock().handle = Some(handle);
         if let Some(isn) = isn {
             table.insert(isn, &offer)?;
             tcp.preset_isn(isn);
         }
+        // The offer owns itself from here on, until it is paired or withdrawn.
+        offer.parties.lock().handle = Some(handle);
         Ok(offer)
     }
 
@@ -407,6 +408,19 @@ impl Offer {
         };
         // An end that is dropped resets the connection.
         drop(conn.map(|conn| conn.endpoint(side)));
+    }
+
+    /// Withdraws the offer, and leaves the pair for TCP if it was matched all the same, unless the
+    /// client has taken its end.
+    ///
+    /// # Context
+    ///
+    /// Process context, may sleep.
+    pub(crate) fn retire(&self, table: &Table) {
+        self.withdraw(table);
+        if self.matched() {
+            self.leave(Side::Client);
+        }
     }
 
     /// Ends the search for a partner: from now on nobody finds the offer. A pair that was matched

@@ -128,7 +128,7 @@ impl SmcSock {
         };
         // Two threads connect one socket: TCP refuses one of them.
         if let Some(offer) = surplus {
-            offer.withdraw(table);
+            offer.retire(table);
             return Ok(false);
         }
         Ok(true)
@@ -137,13 +137,8 @@ impl SmcSock {
     /// Forgets the offer of a connection that is decided, failed or was dissolved.
     pub(super) fn drop_offer(&self) {
         let offer = self.offer.lock().take();
-        let (Some(offer), Some(lo)) = (offer, LO.get()) else {
-            return;
-        };
-        offer.withdraw(&lo.offers);
-        // A pair that was matched all the same: nothing if we have taken our end.
-        if offer.matched() {
-            offer.leave(Side::Client);
+        if let (Some(offer), Some(lo)) = (offer, LO.get()) {
+            offer.retire(&lo.offers);
         }
     }
 
