@@ -8,7 +8,13 @@
 
 use kernel::{
     iov::IovIterDest,
-    prelude::*, //
+    prelude::*,
+    processor::cpu_relax,
+    time::{
+        Delta,
+        Instant,
+        Monotonic, //
+    }, //
 };
 
 use super::{
@@ -24,6 +30,7 @@ use crate::{
     bufpool::RingRef,
     cdc::cursor::Position,
     kapi::{
+        sched::need_resched,
         sock::Sk,
         sync::lock_killable,
         wait::{
@@ -115,6 +122,9 @@ impl Connection {
         target: usize,
         mut timeout: Timeout,
     ) -> Result<usize> {
+        if !timeout.expired() {
+            self.spin(request);
+        }
         pin_init::stack_pin_init!(let waiter = Waiter::new(request.sk));
         let mut waiter = waiter;
         loop {
@@ -122,6 +132,26 @@ impl Connection {
                 return result;
             }
             timeout = waiter.as_mut().wait(timeout);
+        }
+    }
+
+    /// Waits for the next message without sleeping, for the time `SO_BUSY_POLL` allows and as long
+    /// as nobody else wants this processor.
+    fn spin(&self, request: &Request<'_>) {
+        let budget = Delta::from_micros(i64::from(request.sk.ll_usec()));
+        if budget.is_zero() {
+            return;
+        }
+        let channel = &self.incoming(request.side).channel;
+        let start = Instant::<Monotonic>::now();
+        let seen = channel.observe();
+        while channel.observe() == seen
+            && !request.sk.has_err()
+            && !need_resched()
+            && signal_error(Timeout::FOREVER).is_none()
+            && start.elapsed() < budget
+        {
+            cpu_relax();
         }
     }
 
