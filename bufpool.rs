@@ -239,6 +239,7 @@ impl Shared {
     }
 
     /// The device.
+    #[cfg(CONFIG_SMC_LO_KUNIT_TEST)]
     pub(crate) fn device(&self) -> &Arc<Device> {
         &self.device
     }
@@ -271,9 +272,6 @@ impl Shared {
     }
 }
 
-/// The number of classes that are kept.
-const KEPT: usize = 8;
-
 /// The idle rings of one link group.
 ///
 /// # Invariants
@@ -282,7 +280,7 @@ const KEPT: usize = 8;
 #[pin_data]
 pub(crate) struct Pool {
     #[pin]
-    lists: [Llist<Ring>; KEPT],
+    lists: [Llist<Ring>; Class::KEPT],
     shared: Arc<Shared>,
     /// Nothing is kept any more.
     closed: Atomic<bool>,
@@ -296,11 +294,6 @@ impl Pool {
             shared,
             closed: Atomic::new(false),
         })
-    }
-
-    /// What this pool shares with all others.
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
     }
 
     /// Takes an empty ring of this class that nobody else knows.

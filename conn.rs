@@ -38,7 +38,7 @@
 //!
 //! # Contexts
 //!
-//! [`Endpoint::abort`] and the lock-free questions ([`Endpoint::may_write`], `explains_*`, ...) run
+//! [`Endpoint::abort`] and the lock-free questions ([`Endpoint::readable`], `explains_*`, ...) run
 //! in softirq too; everything else runs in process context, and so does the drop of the last
 //! reference to a connection or an endpoint.
 
@@ -442,10 +442,6 @@ impl Connection {
         }
     }
 
-    fn may_write(&self, side: Side) -> bool {
-        self.outgoing(side).is_writeable()
-    }
-
     fn poll_mask(&self, side: Side, sk: &Sk) -> u32 {
         let incoming = self.incoming(side);
         let outgoing = self.outgoing(side);
@@ -462,8 +458,9 @@ impl Connection {
             // A sender without room sends no more, however much the reader wants at once.
             && (unread >= sk.rcvlowat(false, usize::MAX) || incoming.channel.is_blocked());
         if !view.is_shut_wr() && !view.writeable {
-            outgoing.channel.block();
+            // In this order: who sees that the sender is blocked wakes those who said so.
             sk.set_nospace();
+            outgoing.channel.block();
             view.writeable = outgoing.is_writeable();
         }
         if view.is_dead() {
@@ -506,8 +503,6 @@ impl PinnedDrop for Connection {
 pub(crate) struct DirectionInfo {
     /// The DMB that is read from, if there is one.
     pub(crate) token: Option<Token>,
-    /// Its number.
-    pub(crate) index: u32,
     /// The size of all rings, in bytes.
     pub(crate) size: usize,
     /// The word with the sender's position and the flags.
@@ -516,10 +511,6 @@ pub(crate) struct DirectionInfo {
     pub(crate) producer: Cursor,
     /// The reader's cursor, likewise.
     pub(crate) consumer: Cursor,
-    /// The bytes sent and not read.
-    pub(crate) unread: usize,
-    /// The sender waits for room.
-    pub(crate) blocked: bool,
 }
 
 /// What tools show of one end.
@@ -536,6 +527,7 @@ pub(crate) struct Info {
     /// The other end has been closed.
     pub(crate) peer_closed: bool,
     /// The bytes charged to this end's socket; 0 when they are being changed.
+    #[cfg_attr(not(CONFIG_SMC_LO_KUNIT_TEST), expect(dead_code))]
     pub(crate) charged: usize,
 }
 
@@ -552,16 +544,6 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// The connection.
-    pub(crate) fn connection(&self) -> &Arc<Connection> {
-        &self.conn
-    }
-
-    /// The side.
-    pub(crate) fn side(&self) -> Side {
-        self.side
-    }
-
     /// Gives this end to `sk`: from now on wake-ups reach it, errors too, and it pays for what it
     /// has been sent.
     ///
@@ -696,15 +678,6 @@ impl Endpoint {
         self.peer_closed()
             || self.outgoing_word().has(Flags::TX_ABORT)
             || self.incoming_word().has(Flags::TX_ABORT)
-    }
-
-    /// Whether a sender is to be woken: the rule of [`Self::poll_mask`].
-    ///
-    /// # Context
-    ///
-    /// Any.
-    pub(crate) fn may_write(&self) -> bool {
-        self.conn.may_write(self.side)
     }
 
     /// How many bytes could be read now (`FIONREAD`).
@@ -921,10 +894,8 @@ mod tests {
         assert!(sent <= limit);
         assert!(sent >= limit / 2);
         assert_eq!(fixture.polls(Side::Client) & close::event::OUT, 0);
-        assert!(!fixture.client.may_write());
         let mut got = KVVec::from_elem(0_u8, sent, GFP_KERNEL)?;
         assert_eq!(fixture.b_receives(&mut got)?, sent);
-        assert!(fixture.client.may_write());
         assert!(fixture.polls(Side::Client) & close::event::OUT != 0);
         assert_eq!(fixture.a_sends(&[1])?, 1);
         Ok(())

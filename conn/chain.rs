@@ -231,13 +231,10 @@ impl Direction {
         let control = self.channel.observe();
         DirectionInfo {
             token: first.map(|ring| ring.dmb().token()),
-            index: first.map_or(0, |ring| ring.dmb().index()),
             size: chain.size(),
             control,
             producer: control.position().cursor(ring_size),
             consumer: consumed.cursor(ring_size),
-            unread: control.unread(consumed).unwrap_or(0),
-            blocked: self.channel.is_blocked(),
         }
     }
 }

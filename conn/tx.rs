@@ -228,8 +228,9 @@ impl Connection {
     /// Says that this end waits for room; whoever makes some sees it from now on.
     fn report_no_room(&self, side: Side, sk: &Sk, obstacle: Obstacle) {
         let outgoing = self.outgoing(side);
-        outgoing.channel.block();
+        // In this order: who sees that the sender is blocked wakes those who said so.
         sk.set_nospace();
+        outgoing.channel.block();
         // A reader that waits for more than there can be must begin to read.
         if obstacle == Obstacle::Limit || !outgoing.is_writeable() {
             if let Some(peer) = self.end(side.peer()).sk() {
