@@ -33,7 +33,7 @@
 #define PORT	8000
 
 /* Runs a shell command built like printf(); 0 if it succeeded. */
-static __attribute__((format(printf, 1, 2))) int shell(const char *format, ...)
+static int __printf(1, 2) shell(const char *format, ...)
 {
 	char command[1024];
 	va_list args;
@@ -48,6 +48,14 @@ static __attribute__((format(printf, 1, 2))) int shell(const char *format, ...)
 	return ret;
 }
 
+/* The rules of nft/@name.nft for the namespace of the caller. */
+static int load_rules(const char *name)
+{
+	const char *dir = getenv("SMC_TEST_DIR");
+
+	return shell("nft -f %s/nft/%s.nft", dir ? dir : ".", name);
+}
+
 /* A new namespace, which the caller enters; its descriptor. */
 static int new_namespace(void)
 {
@@ -56,21 +64,25 @@ static int new_namespace(void)
 	return ret ? ret : smc_netns_open();
 }
 
+/* Gives device @name of namespace @ns the addresses of host @host in net @net. */
+static int configure(int ns, const char *name, int net, int host)
+{
+	if (smc_netns_enter(ns) ||
+	    shell("ip address add 10.%d.0.%d/24 dev %s%d", net, host, name, net) ||
+	    shell("ip address add fd00:%d::%d/64 dev %s%d nodad", net, host, name, net) ||
+	    shell("ip link set %s%d up", name, net))
+		return -EIO;
+	return 0;
+}
+
 /* Joins namespaces @a and @b by a veth pair with addresses 10.@net.0.1 and .2. */
 static int join(int a, int b, int net)
 {
-	int ret = smc_netns_enter(a);
-
-	if (ret)
-		return ret;
-	ret = shell("ip link add veth%d type veth peer name peer%d netns /proc/%d/fd/%d",
-		    net, net, getpid(), b);
-	ret |= shell("ip address add 10.%d.0.1/24 dev veth%d && ip link set veth%d up && "
-		     "ip address add fd00:%d::1/64 dev veth%d nodad", net, net, net, net, net);
-	if (ret || smc_netns_enter(b))
+	if (smc_netns_enter(a) ||
+	    shell("ip link add veth%d type veth peer name peer%d netns /proc/%d/fd/%d",
+		  net, net, getpid(), b))
 		return -EIO;
-	return shell("ip address add 10.%d.0.2/24 dev peer%d && ip link set peer%d up && "
-		     "ip address add fd00:%d::2/64 dev peer%d nodad", net, net, net, net, net);
+	return configure(a, "veth", net, 1) || configure(b, "peer", net, 2) ? -EIO : 0;
 }
 
 static socklen_t address(struct sockaddr_storage *addr, const char *text, int port)
@@ -182,12 +194,21 @@ FIXTURE(identity)
 	bool smcd;
 };
 
-SMC_VARIANTS(identity);
-SMC_VARIANT(identity, af_smc);
+FIXTURE_VARIANT(identity)
+{
+	const struct smc_ends *ends;
+};
+
+FIXTURE_VARIANT_ADD(identity, tcp) { .ends = &smc_ends_tcp };
+FIXTURE_VARIANT_ADD(identity, smc) { .ends = &smc_ends_smc };
+FIXTURE_VARIANT_ADD(identity, fallback_client) { .ends = &smc_ends_fallback_client };
+FIXTURE_VARIANT_ADD(identity, fallback_server) { .ends = &smc_ends_fallback_server };
+FIXTURE_VARIANT_ADD(identity, af_smc) { .ends = &smc_ends_af_smc };
 
 FIXTURE_SETUP(identity)
 {
-	SMC_REQUIRE(variant->ends);
+	if (!smc_can_run(variant->ends))
+		SKIP(return, "no SMC in this kernel");
 	self->smcd = smc_is_smcd(variant->ends);
 	for (int i = 0; i < 4; i++) {
 		self->ns[i] = new_namespace();
@@ -394,8 +415,7 @@ TEST_F(identity, redirect)
 	int decoy, real;
 
 	ASSERT_EQ(0, smc_netns_enter(self->ns[0]));
-	ASSERT_EQ(0, shell("nft 'table ip t { chain c { type nat hook output priority -100; "
-			   "tcp dport 8000 redirect to :9000; }; }'"));
+	ASSERT_EQ(0, load_rules("redirect"));
 	decoy = listen_at(&variant->ends->server, self->ns[0], "127.0.0.1", PORT);
 	real = listen_at(&variant->ends->server, self->ns[0], "127.0.0.1", 9000);
 	ASSERT_LE(0, decoy);
@@ -449,11 +469,7 @@ TEST_F(identity, dnat_and_snat)
 	int decoy, real;
 
 	ASSERT_EQ(0, make_router(self->ns));
-	ASSERT_EQ(0, shell("nft 'table ip t { "
-			   "chain d { type nat hook prerouting priority -100; "
-			   "tcp dport 8000 dnat to 10.8.0.2:9000; }; "
-			   "chain s { type nat hook postrouting priority 100; "
-			   "oifname \"veth8\" masquerade; }; }'"));
+	ASSERT_EQ(0, load_rules("nat"));
 	/* The decoys sit at the address that the client names and where it is sent. */
 	decoy = listen_at(&variant->ends->server, self->ns[1], "10.9.0.2", PORT);
 	real = listen_at(&variant->ends->server, self->ns[2], "10.8.0.2", 9000);
@@ -478,10 +494,9 @@ TEST_F(identity, transparent_proxy)
 	socklen_t len;
 
 	ASSERT_EQ(0, make_router(self->ns));
-	ASSERT_EQ(0, shell("ip rule add fwmark 1 lookup 100 && "
-			   "ip route add local default dev lo table 100 && "
-			   "nft 'table ip t { chain c { type filter hook prerouting priority -150; "
-			   "tcp dport 8000 tproxy to :9000 meta mark set 1; }; }'"));
+	ASSERT_EQ(0, shell("ip rule add fwmark 1 lookup 100"));
+	ASSERT_EQ(0, shell("ip route add local default dev lo table 100"));
+	ASSERT_EQ(0, load_rules("tproxy"));
 	proxy = smc_socket(&variant->ends->server, 0);
 	ASSERT_LE(0, proxy);
 	ASSERT_EQ(0, setsockopt(proxy, SOL_IP, IP_TRANSPARENT, &on, sizeof(on)));
@@ -558,8 +573,7 @@ TEST_F(identity, spoofed_syn_of_a_connecting_client)
 	ASSERT_LE(0, raw);
 	/* The honest SYN is held back, the spoofed ones (marked) go through. */
 	ASSERT_EQ(0, setsockopt(raw, SOL_SOCKET, SO_MARK, &(int){ 5 }, sizeof(int)));
-	ASSERT_EQ(0, shell("nft 'table ip t { chain c { type filter hook output priority 0; "
-			   "meta mark != 5 tcp dport 8000 tcp flags syn drop; }; }'"));
+	ASSERT_EQ(0, load_rules("hold-syn"));
 	fd[0] = bound_socket(&variant->ends->client, self->ns[0], "127.0.0.1", 5000);
 	ASSERT_LE(0, fd[0]);
 	ASSERT_EQ(0, smc_set_nonblock(fd[0], true));

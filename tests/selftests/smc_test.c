@@ -68,7 +68,7 @@ const struct smc_ends smc_ends_fallback_server = {
 };
 
 /* Reports what failed, keeping the error for the caller. */
-static __attribute__((format(printf, 2, 3))) int fail(int error, const char *format, ...)
+static int __printf(2, 3) fail(int error, const char *format, ...)
 {
 	va_list args;
 

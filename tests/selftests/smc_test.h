@@ -19,6 +19,8 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
+#include "kselftest.h"
+
 #ifndef AF_SMC
 #define AF_SMC		43
 #endif
@@ -27,10 +29,6 @@
 #endif
 #define SMCPROTO_SMC	0
 #define SMCPROTO_SMC6	1
-
-#ifndef ARRAY_SIZE
-#define ARRAY_SIZE(array)	(sizeof(array) / sizeof((array)[0]))
-#endif
 
 /* An upper bound for anything that must happen soon; never a measure. */
 #define SMC_TIMEOUT_MS	10000
@@ -71,41 +69,7 @@ extern const struct smc_ends smc_ends_mixed;
 extern const struct smc_ends smc_ends_fallback_client;
 extern const struct smc_ends smc_ends_fallback_server;
 
-/*
- * FIXTURE_VARIANT and its instances for a fixture that needs no further
- * parameter: plain TCP (the oracle), SMC both ends, and a plain peer at either
- * end.
- */
-#define SMC_VARIANT(fixture, variant)						\
-	FIXTURE_VARIANT_ADD(fixture, variant) {					\
-		.ends = &smc_ends_##variant,					\
-	}
-#define SMC_VARIANTS(fixture)							\
-	FIXTURE_VARIANT(fixture)						\
-	{									\
-		const struct smc_ends *ends;					\
-	};									\
-	SMC_VARIANT(fixture, tcp);						\
-	SMC_VARIANT(fixture, smc);						\
-	SMC_VARIANT(fixture, fallback_client);					\
-	SMC_VARIANT(fixture, fallback_server)
-
-/* The same for behaviours that could depend on how the socket was opened. */
-#define SMC_VARIANTS_ALL(fixture)						\
-	SMC_VARIANTS(fixture);							\
-	SMC_VARIANT(fixture, tcp6);						\
-	SMC_VARIANT(fixture, smc6);						\
-	SMC_VARIANT(fixture, af_smc);						\
-	SMC_VARIANT(fixture, af_smc6);						\
-	SMC_VARIANT(fixture, mixed)
-
-/* To be used in FIXTURE_SETUP: no SMC in this kernel skips, it never passes. */
-#define SMC_REQUIRE(ends)							\
-	do {									\
-		if (!smc_can_run(ends))						\
-			SKIP(return, "no SMC in this kernel");			\
-	} while (0)
-
+/* Without SMC in the kernel a test skips; it never passes. */
 bool smc_can_run(const struct smc_ends *ends);
 bool smc_is_smcd(const struct smc_ends *ends);
 
@@ -192,8 +156,7 @@ struct smc_notes {
 typedef void smc_scenario(const struct smc_ends *ends, struct smc_notes *notes,
 			  const void *arg);
 
-void smc_note(struct smc_notes *notes, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
+void __printf(2, 3) smc_note(struct smc_notes *notes, const char *format, ...);
 void smc_note_result(struct smc_notes *notes, const char *call, ssize_t result);
 void smc_note_poll(struct smc_notes *notes, int fd);
 void smc_settle(const int fd[2]);
