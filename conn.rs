@@ -92,6 +92,7 @@ use crate::{
     },
     dmb::Token,
     kapi::{
+        msg,
         sock::{
             Shutdown,
             Sk, //
@@ -120,48 +121,6 @@ impl Side {
             Self::Client => Self::Server,
             Self::Server => Self::Client,
         }
-    }
-}
-
-/// The `MSG_*` flags a stream has a use for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct MsgFlags(u32);
-
-impl MsgFlags {
-    const PEEK: u32 = 0x02;
-    const TRUNC: u32 = 0x20;
-    const DONTWAIT: u32 = 0x40;
-    const WAITALL: u32 = 0x100;
-
-    fn has(self, flag: u32) -> bool {
-        self.0 & flag != 0
-    }
-
-    /// Do not wait.
-    pub(crate) fn dontwait(self) -> bool {
-        self.has(Self::DONTWAIT)
-    }
-
-    /// Leave what is read in the stream.
-    pub(crate) fn peek(self) -> bool {
-        self.has(Self::PEEK)
-    }
-
-    /// Count bytes without copying them.
-    pub(crate) fn trunc(self) -> bool {
-        self.has(Self::TRUNC)
-    }
-
-    /// Wait for all that was asked for.
-    pub(crate) fn waitall(self) -> bool {
-        self.has(Self::WAITALL)
-    }
-}
-
-impl From<u32> for MsgFlags {
-    /// The flags of a `struct msghdr` or a system call.
-    fn from(raw: u32) -> Self {
-        Self(raw)
     }
 }
 
@@ -572,7 +531,7 @@ impl Endpoint {
         &self,
         sk: &Sk,
         from: &mut IovIterSource<'_>,
-        flags: MsgFlags,
+        flags: msg::Flags,
     ) -> Result<usize> {
         self.conn.send(self.side, sk, from, flags)
     }
@@ -595,7 +554,7 @@ impl Endpoint {
         sk: &Sk,
         to: &mut IovIterDest<'_>,
         len: usize,
-        flags: MsgFlags,
+        flags: msg::Flags,
     ) -> Result<usize> {
         self.conn.recv(self.side, sk, to, len, flags)
     }
@@ -729,9 +688,7 @@ mod tests {
         lgr, //
     };
 
-    const DONTWAIT: u32 = 0x40;
-    const PEEK: u32 = 0x02;
-    const TRUNC: u32 = 0x20;
+    const DONTWAIT: msg::Flags = msg::Flags::DONTWAIT;
 
     /// A connection with a socket at each end.
     ///
@@ -798,16 +755,22 @@ mod tests {
     }
 
     fn send(end: &Endpoint, socket: &TestSocket, data: &[u8]) -> Result<usize> {
-        with_source(data, |from| {
-            end.send(socket.sk(), from, MsgFlags::from(DONTWAIT))
-        })
+        with_source(data, |from| end.send(socket.sk(), from, DONTWAIT))
     }
 
-    fn recv(end: &Endpoint, socket: &TestSocket, data: &mut [u8], flags: u32) -> Result<usize> {
+    fn recv(
+        end: &Endpoint,
+        socket: &TestSocket,
+        data: &mut [u8],
+        flags: msg::Flags,
+    ) -> Result<usize> {
         let len = data.len();
-        with_dest(data, |to| {
-            end.recv(socket.sk(), to, len, MsgFlags::from(flags))
-        })
+        with_dest(data, |to| end.recv(socket.sk(), to, len, flags))
+    }
+
+    /// A call that does not wait and has this flag, too.
+    fn with(flag: msg::Flags) -> msg::Flags {
+        msg::Flags(DONTWAIT.0 | flag.0)
     }
 
     /// `len` bytes of a stream that begins with byte `at` of an endless pattern.
@@ -909,12 +872,12 @@ mod tests {
         fixture.a_sends(&sent)?;
         for _ in 0..2 {
             let mut got = KVVec::from_elem(0, LEN + 1, GFP_KERNEL)?;
-            let flags = DONTWAIT | PEEK;
+            let flags = with(msg::Flags::PEEK);
             assert_eq!(recv(&fixture.server, &fixture.b, &mut got, flags)?, LEN);
             assert!(got.get(..LEN) == Some(&sent[..]));
         }
         // Bytes can be dropped uncopied.
-        let flags = DONTWAIT | TRUNC;
+        let flags = with(msg::Flags::TRUNC);
         let mut got = [0; 10];
         assert_eq!(recv(&fixture.server, &fixture.b, &mut got, flags)?, 10);
         assert_eq!(got, [0; 10]);

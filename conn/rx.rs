@@ -23,13 +23,13 @@ use super::{
         ReadEnd, //
     },
     Connection,
-    MsgFlags,
     Side, //
 };
 use crate::{
     bufpool::RingRef,
     cdc::cursor::Position,
     kapi::{
+        msg,
         sched::need_resched,
         sock::Sk,
         sync::lock_killable,
@@ -78,7 +78,7 @@ struct Request<'a> {
     side: Side,
     sk: &'a Sk,
     len: usize,
-    flags: MsgFlags,
+    flags: msg::Flags,
     /// How many bytes there are so far.
     got: usize,
     /// The next byte of a peek that has begun.
@@ -95,7 +95,7 @@ impl Connection {
         sk: &Sk,
         to: &mut IovIterDest<'_>,
         len: usize,
-        flags: MsgFlags,
+        flags: msg::Flags,
     ) -> Result<usize> {
         let mut request = Request {
             side,
@@ -105,8 +105,8 @@ impl Connection {
             got: 0,
             next: None,
         };
-        let timeout = sk.rcvtimeo(flags.dontwait());
-        let target = sk.rcvlowat(flags.waitall(), len).max(1);
+        let timeout = sk.rcvtimeo(flags.contains(msg::Flags::DONTWAIT));
+        let target = sk.rcvlowat(flags.contains(msg::Flags::WAITALL), len).max(1);
         match self.attempt(&mut request, to, target, timeout) {
             Some(result) => result,
             None => self.recv_waiting(&mut request, to, target, timeout),
@@ -163,7 +163,7 @@ impl Connection {
         target: usize,
         timeout: Timeout,
     ) -> Option<Result<usize>> {
-        let stop = if request.flags.peek() {
+        let stop = if request.flags.contains(msg::Flags::PEEK) {
             self.peek(request, to)
         } else {
             self.pull(request, to)
@@ -223,7 +223,7 @@ impl Connection {
             let there = self.first_ring(request.side, &mut rx, unread)?;
             let head = rx.head.as_ref().ok_or(EIO)?;
             let len = there.min(request.len - request.got).min(CHUNK);
-            let copied = if request.flags.trunc() {
+            let copied = if request.flags.contains(msg::Flags::TRUNC) {
                 len
             } else {
                 head.drain(rx.consumed, len, to)?
@@ -321,7 +321,7 @@ impl Connection {
             let (ring, there) = found.ok_or(EIO)?;
             let at = rx.consumed.advance(distance);
             let len = there.min(unread - distance).min(request.len - request.got);
-            let copied = if request.flags.trunc() {
+            let copied = if request.flags.contains(msg::Flags::TRUNC) {
                 Ok(len)
             } else {
                 ring.drain(at, len, to)

@@ -23,7 +23,6 @@ use super::{
         SendGate, //
     },
     Connection,
-    MsgFlags,
     Side, //
 };
 use crate::{
@@ -39,6 +38,7 @@ use crate::{
         MAX_UNREAD, //
     },
     kapi::{
+        msg,
         sock::Sk,
         sync::lock_killable,
         wait::{
@@ -154,9 +154,9 @@ impl Connection {
         side: Side,
         sk: &Sk,
         from: &mut IovIterSource<'_>,
-        flags: MsgFlags,
+        flags: msg::Flags,
     ) -> Result<usize> {
-        let timeout = sk.sndtimeo(flags.dontwait());
+        let timeout = sk.sndtimeo(flags.contains(msg::Flags::DONTWAIT));
         let mut sent = 0;
         match self.push(side, sk, from, &mut sent, timeout.expired()) {
             Ok(Stop::NoRoom(obstacle)) if timeout.expired() => {
