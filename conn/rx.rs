@@ -10,6 +10,7 @@ use kernel::{
     iov::IovIterDest,
     prelude::*,
     processor::cpu_relax,
+    sync::Arc,
     time::{
         Delta,
         Instant,
@@ -44,6 +45,9 @@ use crate::{
 /// The most bytes that are given back at once, so that a sender can go on while a large message is
 /// read.
 const CHUNK: usize = 64 << 10;
+
+/// The size of the largest ring that stays with a connection when everything has been read.
+const KEEP: usize = 256 << 10;
 
 /// What the reader of a direction keeps for itself.
 pub(super) struct Rx {
@@ -222,6 +226,7 @@ impl Connection {
             }
             let there = self.first_ring(request.side, &mut rx, unread)?;
             let head = rx.head.as_ref().ok_or(EIO)?;
+            let is_large = head.size() > KEEP;
             let len = there.min(request.len - request.got).min(CHUNK);
             let copied = if request.flags.contains(msg::Flags::TRUNC) {
                 len
@@ -238,9 +243,13 @@ impl Connection {
             if copied < len {
                 return Ok(Stop::Fault);
             }
-            if copied == there && copied == unread {
-                // Nothing is left; a ring that was followed by another one need not wait for us.
-                self.drop_drained(request.side, &mut rx);
+            if copied == unread {
+                // Nothing is left; what was only needed for much need not stay.
+                if is_large {
+                    self.drop_idle(request.side, &mut rx);
+                } else {
+                    self.drop_drained(request.side, &mut rx);
+                }
             }
         }
     }
@@ -278,6 +287,32 @@ impl Connection {
         }
         let first = self.incoming(side).chain.lock().remove_first();
         for ring in [rx.head.take(), first].into_iter().flatten() {
+            self.release(side.peer(), ring);
+        }
+    }
+
+    /// Gives back the only ring, from which everything has been read, unless it is being written to
+    /// or the stream goes on elsewhere. The next send begins with a small one.
+    #[cold]
+    fn drop_idle(&self, side: Side, rx: &mut Rx) {
+        self.drop_drained(side, rx);
+        let direction = self.incoming(side);
+        // Only tried: the sender may hold it as long as it likes.
+        let Some(mut tx) = direction.tx.try_lock() else {
+            return;
+        };
+        let is_only_one = match (&rx.head, &tx.tail) {
+            (Some(head), Some(tail)) => Arc::ptr_eq(head, tail),
+            _ => false,
+        };
+        // Neither position moves while both locks are held.
+        if !is_only_one || direction.channel.observe().position() != rx.consumed {
+            return;
+        }
+        let tail = tx.tail.take();
+        let first = direction.chain.lock().remove_first();
+        drop(tx);
+        for ring in [rx.head.take(), tail, first].into_iter().flatten() {
             self.release(side.peer(), ring);
         }
     }
