@@ -687,6 +687,10 @@ mod tests {
         },
         lgr, //
     };
+    use kernel::{
+        sync::Completion,
+        workqueue, //
+    };
 
     const DONTWAIT: msg::Flags = msg::Flags::DONTWAIT;
 
@@ -752,6 +756,19 @@ mod tests {
             let shared = self.groups.shared();
             Ok(usize::try_from(shared.device().dmbs())? - shared.idle_rings())
         }
+    }
+
+    const WAIT: msg::Flags = msg::Flags(0);
+
+    /// Runs `work` in a task of its own; the completion says when it has ended.
+    fn spawn(work: impl FnOnce() + Send + 'static) -> Result<Arc<Completion>> {
+        let end = Arc::pin_init(Completion::new(), GFP_KERNEL)?;
+        let signal = end.clone();
+        workqueue::system_unbound().try_spawn(GFP_KERNEL, move || {
+            work();
+            signal.complete_all();
+        })?;
+        Ok(end)
     }
 
     fn send(end: &Endpoint, socket: &TestSocket, data: &[u8]) -> Result<usize> {
@@ -1032,6 +1049,147 @@ mod tests {
                 assert_eq!(fixture.client.info().charged, 0);
                 assert_eq!(fixture.server.info().charged, 0);
             }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn two_tasks_wait_for_each_other() -> Result {
+        const LEN: usize = 8 << 20;
+        let fixture = Arc::new(Fixture::new()?, GFP_KERNEL)?;
+        let sender = {
+            let fixture = fixture.clone();
+            spawn(move || {
+                let (mut at, mut size) = (0, 1);
+                while at < LEN {
+                    size = (size * 31 + 7) % 70_000 + 1;
+                    let Ok(data) = pattern(at, size.min(LEN - at)) else {
+                        return;
+                    };
+                    let sent = with_source(&data, |from| {
+                        fixture.client.send(fixture.a.sk(), from, WAIT)
+                    });
+                    assert_eq!(sent, Ok(data.len()));
+                    at += data.len();
+                }
+                fixture.client.close(false);
+            })?
+        };
+        let (mut at, mut size) = (0, 1);
+        let mut got = KVVec::from_elem(0, 70_000, GFP_KERNEL)?;
+        loop {
+            size = (size * 17 + 5) % 70_000 + 1;
+            let room = got.get_mut(..size).ok_or(EFAULT)?;
+            match recv(&fixture.server, &fixture.b, room, WAIT)? {
+                0 => break,
+                len => {
+                    assert!(got.get(..len) == Some(&pattern(at, len)?[..]));
+                    at += len;
+                }
+            }
+        }
+        sender.wait_for_completion();
+        assert_eq!(at, LEN);
+        Ok(())
+    }
+
+    #[test]
+    fn messages_go_back_and_forth_between_sleeping_tasks() -> Result {
+        const ROUNDS: u32 = 2000;
+        let fixture = Arc::new(Fixture::new()?, GFP_KERNEL)?;
+        let echo = {
+            let fixture = fixture.clone();
+            spawn(move || {
+                let mut data = [0; 64];
+                while recv(&fixture.server, &fixture.b, &mut data, WAIT) == Ok(data.len()) {
+                    let sent = with_source(&data, |from| {
+                        fixture.server.send(fixture.b.sk(), from, WAIT)
+                    });
+                    assert_eq!(sent, Ok(data.len()));
+                }
+            })?
+        };
+        for round in 0..ROUNDS {
+            let [byte, ..] = round.to_le_bytes();
+            let sent = [byte; 64];
+            assert_eq!(fixture.a_sends(&sent)?, sent.len());
+            let mut got = [0; 64];
+            assert_eq!(
+                recv(&fixture.client, &fixture.a, &mut got, WAIT)?,
+                got.len()
+            );
+            assert_eq!(got, sent);
+        }
+        fixture.client.close(false);
+        echo.wait_for_completion();
+        Ok(())
+    }
+
+    #[test]
+    fn the_last_byte_arrives_however_soon_the_sender_closes() -> Result {
+        for round in 0..500_usize {
+            let fixture = Arc::new(Fixture::new()?, GFP_KERNEL)?;
+            let len = (round * 977) % 40_000 + 1;
+            let sender = {
+                let fixture = fixture.clone();
+                spawn(move || {
+                    let Ok(data) = pattern(round, len) else {
+                        return;
+                    };
+                    let sent = with_source(&data, |from| {
+                        fixture.client.send(fixture.a.sk(), from, WAIT)
+                    });
+                    assert_eq!(sent, Ok(len));
+                    fixture.client.close(false);
+                })?
+            };
+            let mut got = KVVec::from_elem(0, len + 1, GFP_KERNEL)?;
+            let mut at = 0;
+            loop {
+                let room = got.get_mut(at..).ok_or(EFAULT)?;
+                match recv(&fixture.server, &fixture.b, room, WAIT)? {
+                    0 => break,
+                    more => at += more,
+                }
+            }
+            assert_eq!(at, len);
+            assert!(got.get(..len) == Some(&pattern(round, len)?[..]));
+            sender.wait_for_completion();
+            fixture.server.close(false);
+            assert_eq!(fixture.dmbs_in_use()?, 0);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_close_in_the_middle_of_sending_loses_no_memory() -> Result {
+        for round in 0..200_usize {
+            let fixture = Arc::new(Fixture::new()?, GFP_KERNEL)?;
+            let sender = {
+                let fixture = fixture.clone();
+                spawn(move || {
+                    let data = [1; 4000];
+                    let err = loop {
+                        let sent = with_source(&data, |from| {
+                            fixture.client.send(fixture.a.sk(), from, WAIT)
+                        });
+                        if let Err(err) = sent {
+                            break err;
+                        }
+                    };
+                    assert!(err == ECONNRESET || err == EPIPE);
+                    fixture.client.close(false);
+                })?
+            };
+            let mut got = KVVec::from_elem(0, 10_000, GFP_KERNEL)?;
+            for _ in 0..round % 20 {
+                recv(&fixture.server, &fixture.b, &mut got, WAIT)?;
+            }
+            fixture.server.close(false);
+            sender.wait_for_completion();
+            assert_eq!(fixture.dmbs_in_use()?, 0);
+            assert_eq!(fixture.client.info().charged, 0);
+            assert_eq!(fixture.server.info().charged, 0);
         }
         Ok(())
     }
