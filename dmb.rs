@@ -550,7 +550,7 @@ mod tests {
             dmb.memory().read(offset, &mut page)?;
             assert!(page.iter().all(|&byte| byte == value));
         }
-        dmb.memory().zero(0, usize::MAX);
+        dmb.memory().zero(PAGE_SIZE, usize::MAX);
         assert!(is_filled(&dmb, 0)?);
         Ok(())
     }
