@@ -11,10 +11,7 @@ use super::{
 };
 use crate::{
     clc::wire::decline::Reason,
-    conn::{
-        close::Closed,
-        MsgFlags, //
-    },
+    conn::close::Closed,
     kapi::{
         msg::{
             Flags,
@@ -149,7 +146,7 @@ impl StreamSocket for SmcSock {
     fn sendmsg(op: &Op<'_, Self>, msg: &mut MsgHdr, len: usize) -> Result<usize> {
         let flags = msg.flags();
         if let Some(Mode::Smcd(end)) = op.mode() {
-            return Self::signalling(op, flags, end.send(op.sk, msg.source(), MsgFlags::from(flags.0)));
+            return Self::signalling(op, flags, end.send(op.sk, msg.source(), flags));
         }
         if flags.contains(Flags::FASTOPEN) && matches!(Self::standing(op), Standing::Idle) {
             op.fall_back(op.sk, Reason::OptionUnsupported);
@@ -157,7 +154,7 @@ impl StreamSocket for SmcSock {
         let timeout = op.sk.sndtimeo(flags.contains(Flags::DONTWAIT));
         match Self::settled(op, timeout)? {
             Standing::Decided(Mode::Smcd(end)) => {
-                Self::signalling(op, flags, end.send(op.sk, msg.source(), MsgFlags::from(flags.0)))
+                Self::signalling(op, flags, end.send(op.sk, msg.source(), flags))
             }
             Standing::Decided(Mode::Tcp(_)) => Self::through(op, |tcp| tcp.sendmsg(msg, len)),
             // TCP would take the bytes of a thread that is faster than another one's connect().
@@ -180,7 +177,7 @@ impl StreamSocket for SmcSock {
         match standing {
             Standing::Decided(Mode::Smcd(end)) => {
                 msg.clear_name();
-                end.recv(op.sk, msg.dest(), len, MsgFlags::from(flags.0))
+                end.recv(op.sk, msg.dest(), len, flags)
             }
             Standing::Decided(Mode::Tcp(_)) => {
                 Self::through(op, |tcp| tcp.recvmsg(msg, len, flags))
