@@ -76,7 +76,8 @@ static bool start_smc(struct __test_metadata *_metadata, FIXTURE_DATA(clc_client
 
 FIXTURE_SETUP(clc_client)
 {
-	SMC_REQUIRE(&smc_ends_smc);
+	if (!smc_can_run(&smc_ends_smc))
+		SKIP(return, "no SMC in this kernel");
 	ASSERT_EQ(0, smc_netns_new());
 	ASSERT_EQ(0, clc_peer_open(&self->peer));
 	self->fd = socket(AF_INET, SOCK_STREAM, IPPROTO_SMC);

@@ -33,7 +33,8 @@ FIXTURE_SETUP(clc_server)
 	struct sockaddr_in addr = { .sin_family = AF_INET };
 	socklen_t len = sizeof(addr);
 
-	SMC_REQUIRE(&smc_ends_smc);
+	if (!smc_can_run(&smc_ends_smc))
+		SKIP(return, "no SMC in this kernel");
 	ASSERT_EQ(0, smc_netns_new());
 	ASSERT_EQ(0, clc_peer_open(&self->peer));
 	self->listener = socket(AF_INET, SOCK_STREAM, IPPROTO_SMC);
