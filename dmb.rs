@@ -399,3 +399,210 @@ impl Drop for Attached {
         self.device.leave(&self.dmb);
     }
 }
+
+#[cfg(CONFIG_SMC_LO_KUNIT_TEST)]
+#[kernel::macros::kunit_tests(smc_lo_dmb)]
+mod tests {
+    use super::*;
+    use kernel::{
+        page::PAGE_SIZE,
+        sync::Completion,
+        workqueue, //
+    };
+
+    fn device(max_dmbs: u32) -> Result<Arc<Device>> {
+        Arc::pin_init(Device::new(max_dmbs), GFP_KERNEL)
+    }
+
+    fn is_filled(dmb: &Dmb, value: u8) -> Result<bool> {
+        let mut page = KVec::from_elem(0_u8, PAGE_SIZE, GFP_KERNEL)?;
+        let mut offset = 0;
+        while offset < dmb.memory().len() {
+            dmb.memory().read(offset, &mut page)?;
+            if page.iter().any(|&byte| byte != value) {
+                return Ok(false);
+            }
+            offset += PAGE_SIZE;
+        }
+        Ok(true)
+    }
+
+    #[test]
+    fn a_dmb_is_found_while_it_is_registered() -> Result {
+        let device = device(4)?;
+        let dmb = device.register(PAGE_SIZE)?;
+        let token = dmb.token();
+        assert_eq!(device.attach(token)?.token(), token);
+        assert_eq!(device.dmbs(), 1);
+        drop(dmb);
+        assert_eq!(device.attach(token).err(), Some(EINVAL));
+        assert_eq!(device.dmbs(), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn memory_stays_until_the_last_user_leaves() -> Result {
+        let device = device(4)?;
+        let dmb = device.register(PAGE_SIZE)?;
+        let first = device.attach(dmb.token())?;
+        let second = device.attach(dmb.token())?;
+        drop(dmb);
+        first.memory().write(0, &[7])?;
+        drop(first);
+        let mut byte = [0];
+        second.memory().read(0, &mut byte)?;
+        assert_eq!(byte, [7]);
+        assert_eq!(device.dmbs(), 1);
+        drop(second);
+        assert_eq!(device.dmbs(), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn a_parked_dmb_lets_nobody_in() -> Result {
+        let device = device(4)?;
+        let dmb = device.register(PAGE_SIZE)?;
+        let attached = device.attach(dmb.token())?;
+        assert_eq!(dmb.park().err(), Some(EBUSY));
+        drop(attached);
+        dmb.park()?;
+        assert_eq!(device.attach(dmb.token()).err(), Some(EINVAL));
+        dmb.unpark();
+        drop(device.attach(dmb.token())?);
+        dmb.park()?;
+        drop(dmb);
+        assert_eq!(device.dmbs(), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn a_full_device_refuses_until_a_dmb_is_gone() -> Result {
+        let device = device(2)?;
+        let first = device.register(PAGE_SIZE)?;
+        let second = device.register(PAGE_SIZE)?;
+        assert!(first.index() != second.index());
+        assert_eq!(device.register(PAGE_SIZE).err(), Some(ENOSPC));
+        drop(first);
+        drop(device.register(PAGE_SIZE)?);
+        Ok(())
+    }
+
+    #[test]
+    fn a_token_is_given_once() -> Result {
+        let device = device(4)?;
+        let token = Token::new(1).ok_or(EINVAL)?;
+        let first = device.register_as(token, PAGE_SIZE)?;
+        assert_eq!(device.register_as(token, PAGE_SIZE).err(), Some(EAGAIN));
+        assert_eq!(device.dmbs(), 1);
+        drop(first);
+        drop(device.register_as(token, PAGE_SIZE)?);
+        Ok(())
+    }
+
+    #[test]
+    fn moves_stay_within_the_dmb() -> Result {
+        let device = device(4)?;
+        let size = 16 << 10;
+        // Neighbours, to see what escapes.
+        let before = device.register(size)?;
+        let dmb = device.register(size)?;
+        let after = device.register(size)?;
+        for neighbour in [&before, &after] {
+            let canary = KVec::from_elem(0xa5_u8, size, GFP_KERNEL)?;
+            neighbour.memory().write(0, &canary)?;
+        }
+        let data = KVec::from_elem(0x5a_u8, size, GFP_KERNEL)?;
+        let move_data = |offset: usize, len: usize| {
+            device.move_data(dmb.token(), offset, data.get(..len).ok_or(EFAULT)?)
+        };
+        move_data(0, size)?;
+        move_data(size - 1, 1)?;
+        move_data(size, 0)?;
+        assert_eq!(move_data(size, 1), Err(EINVAL));
+        assert_eq!(move_data(1, size), Err(EINVAL));
+        assert_eq!(move_data(0xffff_fffc, 8), Err(EINVAL));
+        assert_eq!(move_data(usize::MAX, 8), Err(EINVAL));
+        assert!(is_filled(&dmb, 0x5a)?);
+        assert!(is_filled(&before, 0xa5)?);
+        assert!(is_filled(&after, 0xa5)?);
+        Ok(())
+    }
+
+    #[test]
+    fn memory_is_zeroed_in_part_across_its_folios() -> Result {
+        let device = device(4)?;
+        let size = 256 << 10;
+        let dmb = device.register(size)?;
+        assert!(is_filled(&dmb, 0)?);
+        let data = KVec::from_elem(1_u8, size, GFP_KERNEL)?;
+        dmb.memory().write(0, &data)?;
+        dmb.memory().zero(PAGE_SIZE, size - 2 * PAGE_SIZE);
+        let mut page = KVec::from_elem(0_u8, PAGE_SIZE, GFP_KERNEL)?;
+        for (offset, value) in [
+            (0, 1),
+            (PAGE_SIZE, 0),
+            (size / 2, 0),
+            (size - 2 * PAGE_SIZE, 0),
+            (size - PAGE_SIZE, 1),
+        ] {
+            dmb.memory().read(offset, &mut page)?;
+            assert!(page.iter().all(|&byte| byte == value));
+        }
+        dmb.memory().zero(0, usize::MAX);
+        assert!(is_filled(&dmb, 0)?);
+        Ok(())
+    }
+
+    #[test]
+    fn only_sizes_of_dmbs_are_registered() -> Result {
+        let device = device(4)?;
+        for len in [
+            0,
+            1,
+            PAGE_SIZE - 1,
+            PAGE_SIZE + 1,
+            3 * PAGE_SIZE,
+            usize::MAX,
+        ] {
+            assert_eq!(device.register(len).err(), Some(EINVAL));
+        }
+        assert_eq!(device.dmbs(), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn users_come_and_go_in_many_tasks() -> Result {
+        const TASKS: usize = 4;
+        const ROUNDS: usize = 2000;
+        let device = device(64)?;
+        // A token that all tasks register, attach to and unregister.
+        let token = Token::new(42).ok_or(EINVAL)?;
+        let mut ends = KVec::new();
+        for task in 0..TASKS {
+            let end = Arc::pin_init(Completion::new(), GFP_KERNEL)?;
+            ends.push(end.clone(), GFP_KERNEL)?;
+            let device = device.clone();
+            workqueue::system_unbound().try_spawn(GFP_KERNEL, move || {
+                for round in 0..ROUNDS {
+                    if (round + task) % 2 == 0 {
+                        if let Ok(dmb) = device.register_as(token, PAGE_SIZE) {
+                            let attached = device.attach(token);
+                            drop(dmb);
+                            drop(attached);
+                        }
+                    } else if let Ok(attached) = device.attach(token) {
+                        // Whoever finds it can use it.
+                        assert!(attached.memory().write(0, &[1]).is_ok());
+                    }
+                }
+                end.complete_all();
+            })?;
+        }
+        for end in ends {
+            end.wait_for_completion();
+        }
+        assert_eq!(device.dmbs(), 0);
+        assert_eq!(device.attach(token).err(), Some(EINVAL));
+        Ok(())
+    }
+}

@@ -10,6 +10,8 @@
 mod bindings;
 
 pub(crate) mod diag;
+#[cfg(CONFIG_SMC_LO_KUNIT_TEST)]
+pub(crate) mod fixture;
 pub(crate) mod folio;
 pub(crate) mod global;
 pub(crate) mod llist;

@@ -349,3 +349,151 @@ impl Drop for Registration {
         self.groups.remove(|_| true);
     }
 }
+
+#[cfg(CONFIG_SMC_LO_KUNIT_TEST)]
+#[kernel::macros::kunit_tests(smc_lo_lgr)]
+mod tests {
+    use super::*;
+    use crate::{
+        bufpool,
+        cdc::cursor::Position,
+        kapi::fixture::with_source, //
+    };
+
+    /// As many bytes as idle rings may have in these tests.
+    const BUDGET: usize = 128 << 10;
+
+    fn groups(max_dmbs: u32) -> Result<Registration> {
+        let device = Arc::pin_init(Device::new(max_dmbs), GFP_KERNEL)?;
+        Registration::new(Groups::new(device, BUDGET)?)
+    }
+
+    fn give(group: &LinkGroup, ring: RingRef) -> Result {
+        group.put(bufpool::last(ring).ok_or(EBUSY)?);
+        Ok(())
+    }
+
+    #[test]
+    fn members_find_their_group() -> Result {
+        let groups = groups(16)?;
+        let eid = Eid::DEFAULT;
+        let group = groups.get(1, 2, &eid)?;
+        assert!(Arc::ptr_eq(&group, &groups.get(1, 2, &eid)?));
+        for (client, server) in [(2, 1), (1, 1), (1, 3)] {
+            let other = groups.get(client, server, &eid)?;
+            assert!(!Arc::ptr_eq(&group, &other));
+            assert!(group.id() != other.id());
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_ring_comes_back_empty() -> Result {
+        let groups = groups(16)?;
+        let group = groups.get(1, 1, &Eid::DEFAULT)?;
+        let ring = group.take(Class::FIRST)?;
+        let token = ring.dmb().token();
+        // Over the end of the ring, in two pieces.
+        let at = Position::START.advance(ring.size() - 10);
+        ring.begin(at);
+        with_source(&[9; 30], |from| ring.fill(at, 0, 30, from))?;
+        ring.seal(at.advance(30));
+        ring.set_note(1);
+        give(&group, ring)?;
+        assert_eq!(groups.shared().idle_rings(), 1);
+
+        let ring = group.take(Class::FIRST)?;
+        assert_eq!(ring.dmb().token(), token);
+        assert_eq!(groups.shared().idle_rings(), 0);
+        assert_eq!(ring.sealed(), None);
+        assert_eq!(ring.note(), 0);
+        let mut all = KVec::from_elem(1_u8, ring.size(), GFP_KERNEL)?;
+        ring.dmb().memory().read(0, &mut all)?;
+        assert!(all.iter().all(|&byte| byte == 0));
+        Ok(())
+    }
+
+    #[test]
+    fn a_ring_is_not_reused_while_others_have_it() -> Result {
+        let groups = groups(16)?;
+        let group = groups.get(1, 1, &Eid::DEFAULT)?;
+        let ring = group.take(Class::FIRST)?;
+        let other = ring.clone();
+        assert!(bufpool::last(ring).is_none());
+        let attached = groups.shared().device().attach(other.dmb().token())?;
+        // The last reference, but somebody is attached to the DMB.
+        give(&group, other)?;
+        assert_eq!(groups.shared().idle_rings(), 0);
+        assert_eq!(groups.shared().device().dmbs(), 1);
+        drop(attached);
+        assert_eq!(groups.shared().device().dmbs(), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn idle_rings_stay_in_the_budget() -> Result {
+        let groups = groups(64)?;
+        let group = groups.get(1, 1, &Eid::DEFAULT)?;
+        let mut rings = KVec::new();
+        for _ in 0..20 {
+            rings.push(group.take(Class::FIRST)?, GFP_KERNEL)?;
+        }
+        for ring in rings {
+            give(&group, ring)?;
+        }
+        assert_eq!(groups.shared().idle_bytes(), BUDGET);
+        assert_eq!(groups.shared().idle_rings(), BUDGET / Class::FIRST.size());
+        // The kernel asks for half of it.
+        let pages = BUDGET / kernel::page::PAGE_SIZE;
+        assert_eq!(groups.count(), pages);
+        assert_eq!(groups.scan(pages / 2), pages / 2);
+        assert_eq!(groups.shared().idle_bytes(), BUDGET / 2);
+        Ok(())
+    }
+
+    #[test]
+    fn a_full_device_gives_up_idle_rings_of_others() -> Result {
+        let groups = groups(2)?;
+        let mine = groups.get(1, 1, &Eid::DEFAULT)?;
+        let other = groups.get(2, 2, &Eid::DEFAULT)?;
+        let held = other.take(Class::FIRST)?;
+        give(&other, other.take(Class::FIRST)?)?;
+        let ring = mine.take(Class::FIRST)?;
+        assert_eq!(groups.shared().idle_rings(), 0);
+        assert_eq!(mine.take(Class::FIRST).err(), Some(ENOSPC));
+        give(&other, held)?;
+        give(&mine, ring)?;
+        Ok(())
+    }
+
+    #[test]
+    fn a_namespace_takes_its_groups_along() -> Result {
+        let groups = groups(16)?;
+        let eid = Eid::DEFAULT;
+        let group = groups.get(1, 2, &eid)?;
+        let stays = groups.get(2, 2, &eid)?;
+        give(&group, group.take(Class::FIRST)?)?;
+        give(&stays, stays.take(Class::FIRST)?)?;
+        let used = group.take(Class::LARGEST_KEPT)?;
+        groups.namespace_exit(1);
+        assert_eq!(groups.shared().idle_rings(), 1);
+        assert_eq!(groups.shared().device().dmbs(), 2);
+        // A connection goes on with the group, which keeps nothing any more.
+        give(&group, used)?;
+        assert_eq!(groups.shared().device().dmbs(), 1);
+        assert!(Arc::ptr_eq(&stays, &groups.get(2, 2, &eid)?));
+        assert!(!Arc::ptr_eq(&group, &groups.get(1, 2, &eid)?));
+        Ok(())
+    }
+
+    #[test]
+    fn nothing_is_left_when_the_table_goes() -> Result {
+        let groups = groups(16)?;
+        let device = groups.shared().device().clone();
+        let group = groups.get(1, 1, &Eid::DEFAULT)?;
+        give(&group, group.take(Class::FIRST)?)?;
+        drop(groups);
+        assert_eq!(device.dmbs(), 0);
+        Ok(())
+    }
+}
