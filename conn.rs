@@ -585,6 +585,12 @@ impl Endpoint {
                 .raise(|_| Flags::TX_SHUT);
         }
         sk.add_shutdown(how);
+        if sk.shutdown_mask().both() {
+            self.conn
+                .incoming(self.side)
+                .channel
+                .raise(|_| Flags::RX_REFUSED);
+        }
         if how.send() {
             self.conn.end(self.side.peer()).wake();
         }
@@ -631,15 +637,22 @@ impl Endpoint {
                 .has(Flags::TX_SHUT.with(Flags::TX_ABORT))
     }
 
+    /// Whether the connection was reset, by whomever (TCP_CLOSE).
+    ///
+    /// # Context
+    ///
+    /// Any.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.outgoing_word().has(Flags::TX_ABORT) || self.incoming_word().has(Flags::TX_ABORT)
+    }
+
     /// Whether the peer's end has done what makes TCP send RST.
     ///
     /// # Context
     ///
     /// Any.
     pub(crate) fn explains_rst(&self) -> bool {
-        self.peer_closed()
-            || self.outgoing_word().has(Flags::TX_ABORT)
-            || self.incoming_word().has(Flags::TX_ABORT)
+        self.peer_closed() || self.is_dead()
     }
 
     /// How many bytes could be read now (`FIONREAD`).
@@ -997,6 +1010,23 @@ mod tests {
         assert_eq!(fixture.b_receives(&mut got)?, 0);
         assert_eq!(fixture.b_sends(b"back")?, 4);
         assert_eq!(fixture.a_receives(&mut got)?, 4);
+        Ok(())
+    }
+
+    #[test]
+    fn sending_to_an_end_that_shut_down_both_directions_resets_both() -> Result {
+        let fixture = Fixture::new()?;
+        fixture.a_sends(b"kept")?;
+        fixture.server.shutdown(fixture.b.sk(), Shutdown::RCV);
+        assert_eq!(fixture.a_sends(b"too")?, 3);
+        fixture.server.shutdown(fixture.b.sk(), Shutdown::SEND);
+        assert_eq!(fixture.a_sends(b"dropped")?, 7);
+        assert_eq!(fixture.a_sends(b"x"), Err(EPIPE));
+        assert!(fixture.server.is_dead());
+        assert_eq!(fixture.b_sends(b"x"), Err(ECONNRESET));
+        let mut got = [0; 16];
+        assert_eq!(fixture.b_receives(&mut got)?, 7);
+        assert_eq!(fixture.b_receives(&mut got)?, 0);
         Ok(())
     }
 

@@ -337,12 +337,16 @@ impl Connection {
         peer.data_ready();
     }
 
-    /// Answers what was sent to an end that had closed, as the peer's RST would.
+    /// Answers what was sent to an end that had closed or refuses it, as the peer's RST would.
     #[cold]
     fn refuse(&self, side: Side) {
+        let channel = &self.outgoing(side).channel;
         self.end(side).die(EPIPE);
-        self.outgoing(side).channel.raise(|_| Flags::TX_ABORT);
+        self.end(side.peer())
+            .die(close::reset_error(channel.observe()));
+        channel.raise(|_| Flags::TX_ABORT);
         self.end(side).wake();
+        self.end(side.peer()).wake();
     }
 
     /// Gives up the last ring, for there is nobody left to read it.

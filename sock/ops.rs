@@ -72,6 +72,12 @@ impl StreamSocket for SmcSock {
     }
 
     fn getname(op: &Op<'_, Self>, addr: *mut c_void, peer: c_int) -> Result<c_int> {
+        // TCP has a peer until it is reset, which the rings know first.
+        if let (Some(Mode::Smcd(end)), 1) = (op.mode(), peer) {
+            if end.is_dead() {
+                return Err(ENOTCONN);
+            }
+        }
         op.tcp()?.getname(addr, peer)
     }
 
@@ -115,6 +121,9 @@ impl StreamSocket for SmcSock {
             standing = Self::settled(op, Timeout::FOREVER)?;
         }
         if let Standing::Decided(Mode::Smcd(end)) = standing {
+            if end.is_dead() {
+                return Err(ENOTCONN);
+            }
             // The rings first: a peer that sees FIN has seen the flag.
             if op.is_connected() {
                 end.shutdown(op.sk, how);
