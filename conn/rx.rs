@@ -148,9 +148,15 @@ impl Connection {
         }
         let channel = &self.incoming(request.side).channel;
         let start = Instant::<Monotonic>::now();
-        let seen = channel.observe();
-        while channel.observe() == seen
+        // What a message that came since the last look ends, too.
+        let is_idle = || {
+            let consumed = channel.consumed();
+            let word = channel.observe();
+            word.unread(consumed) == Some(0) && close::read_end(word) == ReadEnd::Open
+        };
+        while is_idle()
             && !request.sk.has_err()
+            && !request.sk.shutdown_mask().rcv()
             && !need_resched()
             && signal_error(Timeout::FOREVER).is_none()
             && start.elapsed() < budget
