@@ -62,6 +62,7 @@ use kernel::{
             Full,
             Relaxed, //
         },
+        barrier::smp_mb,
         new_mutex,
         Arc,
         Mutex,
@@ -161,6 +162,17 @@ impl End {
         self.sk.as_ref().map(|sk| &**sk)
     }
 
+    /// The socket that must be told of what was published just now, if there is one yet: who takes
+    /// the end later sees what was published.
+    #[inline]
+    fn announced(&self) -> Option<&Sk> {
+        self.sk().or_else(|| {
+            // Publish before looking for whom to tell: pairs with the fence in `take()`.
+            smp_mb(Full);
+            self.sk()
+        })
+    }
+
     /// Lets the end die of `err`, unless it is dead; afterwards its socket has, or has had, the
     /// error.
     ///
@@ -185,6 +197,9 @@ impl End {
         if !self.sk.populate(sk) {
             return;
         }
+        // Be there before looking at what the peer did: pairs with the fence in `announced()`, and
+        // with `Channel::raise()`, which is fully ordered.
+        smp_mb(Full);
         let mut fate = self.fate.lock();
         if let (Fate::Dead(pending), Some(sk)) = (&mut *fate, self.sk()) {
             if let Some(err) = pending.take() {

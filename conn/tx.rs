@@ -324,7 +324,7 @@ impl Connection {
     /// (`tcp_data_ready()`).
     #[inline]
     fn announce(&self, side: Side, word: Control) {
-        let Some(peer) = self.end(side.peer()).sk() else {
+        let Some(peer) = self.end(side.peer()).announced() else {
             return;
         };
         let wanted = peer.rcvlowat(false, usize::MAX);
