@@ -358,9 +358,14 @@ impl Connection {
         }
 
         let consumed = incoming.channel.consumed();
+        let sent = outgoing.channel.observe();
         let mut flags = Flags::NONE;
         let before = incoming.channel.raise(|word| {
-            flags = close::reader_closes(word, consumed, reset);
+            flags = if close::is_over(word, sent) {
+                Flags::RX_CLOSED
+            } else {
+                close::reader_closes(word, consumed, reset)
+            };
             flags
         });
         let closed = close::outcome(before, flags);
@@ -1025,6 +1030,22 @@ mod tests {
         assert_eq!(fixture.b_receives(&mut got)?, 0);
         assert_eq!(fixture.b_sends(b"back")?, 4);
         assert_eq!(fixture.a_receives(&mut got)?, 4);
+        Ok(())
+    }
+
+    #[test]
+    fn nobody_is_reset_when_both_ends_had_finished() -> Result {
+        let fixture = Fixture::new()?;
+        fixture.a_sends(b"unread")?;
+        fixture.b_sends(b"read")?;
+        fixture.client.shutdown(fixture.a.sk(), Shutdown::SEND);
+        fixture.server.shutdown(fixture.b.sk(), Shutdown::SEND);
+        assert_eq!(fixture.server.close(true), Closed::Clean);
+        assert_eq!(fixture.polls(Side::Client) & close::event::ERR, 0);
+        let mut got = [0; 8];
+        assert_eq!(fixture.a_receives(&mut got)?, 4);
+        assert_eq!(fixture.a_receives(&mut got)?, 0);
+        assert_eq!(fixture.a_sends(b"x"), Err(EPIPE));
         Ok(())
     }
 

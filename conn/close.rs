@@ -14,6 +14,7 @@
 //! | close with unread data, or linger 0  | `TX_ABORT`        | `RX_CLOSED|TX_ABORT` |
 //! | first send to an end that has closed | `TX_ABORT`        |                      |
 //! | or refuses                           |                   |                      |
+//! | close after both ends were shut      | `TX_SHUT`         | `RX_CLOSED`          |
 //! | death seen from outside              | `TX_ABORT`        | `TX_ABORT`           |
 //!
 //! A close changes the other direction first, because that change decides whether data was left
@@ -51,6 +52,13 @@ pub(crate) fn reader_closes(word: Control, consumed: Position, reset: bool) -> F
     } else {
         Flags::RX_CLOSED
     }
+}
+
+/// Whether both ends have finished sending, as the two words of an end say.
+///
+/// TCP has closed the connection then: nobody is left to be reset, whatever is unread.
+pub(crate) fn is_over(incoming: Control, outgoing: Control) -> bool {
+    incoming.has(Flags::TX_SHUT) && outgoing.has(Flags::TX_SHUT)
 }
 
 /// How the close went that found `word` and added `flags` to it.
