@@ -158,6 +158,8 @@ impl StreamSocket for SmcSock {
             return Self::signalling(op, flags, end.send(op.sk, msg.source(), flags));
         }
         if flags.contains(Flags::FASTOPEN) && matches!(Self::standing(op), Standing::Idle) {
+            // As connect(), which this is.
+            op.tcp()?.share_file(op.socket);
             op.fall_back(op.sk, Reason::OptionUnsupported);
         }
         let timeout = op.sk.sndtimeo(flags.contains(Flags::DONTWAIT));
@@ -199,7 +201,11 @@ impl StreamSocket for SmcSock {
         let timeout = op.sk.rcvtimeo(splice.nonblock(op.socket));
         match Self::settled(op, timeout)? {
             Standing::Decided(Mode::Smcd(_)) => splice.copy(op.socket),
-            Standing::Decided(Mode::Tcp(_)) => Self::through(op, |tcp| tcp.splice_read(splice)),
+            Standing::Decided(Mode::Tcp(_)) => {
+                // TCP looks at it without asking whether it is there.
+                op.tcp()?.share_file(op.socket);
+                Self::through(op, |tcp| tcp.splice_read(splice))
+            }
             _ => Self::nothing_to_read(op),
         }
     }
