@@ -103,6 +103,10 @@ impl Connection {
         len: usize,
         flags: msg::Flags,
     ) -> Result<usize> {
+        if flags.contains(msg::Flags::OOB) {
+            // There is never any: what was sent as urgent is part of the stream (`tcp_recv_urg()`).
+            return Err(EINVAL);
+        }
         let mut request = Request {
             side,
             sk,
