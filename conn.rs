@@ -566,6 +566,7 @@ impl Endpoint {
     /// - `ECONNRESET` - the connection was reset, or whatever else it died of; reported once.
     /// - `EAGAIN` - nothing there, and no time to wait.
     /// - `EFAULT` - the caller's memory cannot be written.
+    /// - `EINVAL` - urgent data was asked for.
     /// - `ERESTARTSYS`, `EINTR` - a signal is pending.
     ///
     /// # Context

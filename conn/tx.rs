@@ -301,21 +301,26 @@ impl Connection {
             let len = wanted.min(room);
             let copied = tail.fill(word.position(), tx.written, len, from)?;
             if copied > 0 {
-                // A refused publication is for the gate to judge, at the top.
                 match direction.channel.publish(word, copied) {
                     Ok(word) => {
                         tx.written = tx.written.saturating_add(copied);
                         *sent += copied;
                         self.announce(side, word);
                     }
-                    Err(found) if close::send_gate(found) == SendGate::ReaderGone => {
-                        *sent += copied;
+                    // A refused publication is for the gate to judge, at the top.
+                    Err(found) => {
+                        if close::send_gate(found) == SendGate::ReaderGone {
+                            *sent += copied;
+                        }
+                        continue;
                     }
-                    Err(_) => {}
                 }
             }
             if copied < len {
                 return Ok(Stop::Fault);
+            }
+            if from.is_empty() {
+                return Ok(Stop::Done);
             }
         }
     }
