@@ -55,6 +55,8 @@ const OPEN: usize = usize::MAX;
 pub(crate) struct Ring {
     dmb: Registered,
     class: Class,
+    /// The size of the class.
+    size: usize,
     /// Where the stream was when the ring was appended; what is zeroed begins there.
     start: Atomic<usize>,
     /// How many bytes behind `start` may not be zero, at most the size.
@@ -82,6 +84,7 @@ impl Ring {
         let ring = Self {
             dmb: device.register(class.size())?,
             class,
+            size: class.size(),
             start: Atomic::new(0),
             dirty: Atomic::new(0),
             end: Atomic::new(OPEN),
@@ -99,7 +102,7 @@ impl Ring {
     /// The size in bytes.
     #[inline]
     pub(crate) fn size(&self) -> usize {
-        self.class.size()
+        self.size
     }
 
     /// The DMB.
@@ -159,21 +162,13 @@ impl Ring {
         len: usize,
         from: &mut IovIterSource<'_>,
     ) -> Result<usize> {
-        let size = self.size();
-        let dirty = self.dirty.load(Relaxed);
-        if dirty < size {
+        if written < self.size {
             // Counted before the copy, which may end anywhere.
-            let reach = written.saturating_add(len).min(size);
-            self.dirty.store(dirty.max(reach), Relaxed);
+            let reach = written.saturating_add(len).min(self.size);
+            self.dirty
+                .store(self.dirty.load(Relaxed).max(reach), Relaxed);
         }
-        let memory = self.dmb.memory();
-        let offset = at.offset(size);
-        let first = len.min(size - offset);
-        let mut done = memory.fill(offset, first, from)?;
-        if done == first && len > first {
-            done += memory.fill(0, len - first, from)?;
-        }
-        Ok(done)
+        self.dmb.memory().fill(at.into_raw(), len, from)
     }
 
     /// Moves up to `len` bytes at `at` to `to`, and says how many it could write.
@@ -192,26 +187,13 @@ impl Ring {
         len: usize,
         to: &mut IovIterDest<'_>,
     ) -> Result<usize> {
-        let size = self.size();
-        let memory = self.dmb.memory();
-        let offset = at.offset(size);
-        let first = len.min(size - offset);
-        let mut done = memory.drain(offset, first, to)?;
-        if done == first && len > first {
-            done += memory.drain(0, len - first, to)?;
-        }
-        Ok(done)
+        self.dmb.memory().drain(at.into_raw(), len, to)
     }
 
     /// Forgets all that was in the ring, which is ours alone.
     fn clean(&mut self) {
-        let size = self.size();
-        let offset = Position::from_raw(self.start.load(Relaxed)).offset(size);
-        let dirty = self.dirty.load(Relaxed);
-        let first = dirty.min(size - offset);
-        let memory = self.dmb.memory();
-        memory.zero(offset, first);
-        memory.zero(0, dirty - first);
+        let start = self.start.load(Relaxed);
+        self.dmb.memory().zero(start, self.dirty.load(Relaxed));
         self.dirty.store(0, Relaxed);
         self.end.store(OPEN, Relaxed);
         self.note.store(0, Relaxed);
@@ -239,6 +221,7 @@ impl Shared {
     }
 
     /// The device.
+    #[cfg(CONFIG_SMC_LO_KUNIT_TEST)]
     pub(crate) fn device(&self) -> &Arc<Device> {
         &self.device
     }
@@ -271,9 +254,6 @@ impl Shared {
     }
 }
 
-/// The number of classes that are kept.
-const KEPT: usize = 8;
-
 /// The idle rings of one link group.
 ///
 /// # Invariants
@@ -282,7 +262,7 @@ const KEPT: usize = 8;
 #[pin_data]
 pub(crate) struct Pool {
     #[pin]
-    lists: [Llist<Ring>; KEPT],
+    lists: [Llist<Ring>; Class::KEPT],
     shared: Arc<Shared>,
     /// Nothing is kept any more.
     closed: Atomic<bool>,
@@ -296,11 +276,6 @@ impl Pool {
             shared,
             closed: Atomic::new(false),
         })
-    }
-
-    /// What this pool shares with all others.
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
     }
 
     /// Takes an empty ring of this class that nobody else knows.

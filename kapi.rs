@@ -21,6 +21,7 @@ pub(crate) mod proto;
 pub(crate) mod random;
 pub(crate) mod registry;
 pub(crate) mod sbitmap;
+pub(crate) mod sched;
 pub(crate) mod shrinker;
 pub(crate) mod sock;
 pub(crate) mod sync;

@@ -104,16 +104,6 @@ impl LinkGroup {
         self.id
     }
 
-    /// The EID the members agreed on.
-    pub(crate) fn eid(&self) -> &Eid {
-        &self.key.eid
-    }
-
-    /// The idle rings.
-    pub(crate) fn pool(&self) -> &Pool {
-        &self.pool
-    }
-
     /// Takes an empty ring, at the expense of idle rings anywhere when the device is full.
     ///
     /// # Errors
@@ -177,6 +167,7 @@ impl Groups {
     }
 
     /// What all groups share.
+    #[cfg(CONFIG_SMC_LO_KUNIT_TEST)]
     pub(crate) fn shared(&self) -> &Shared {
         &self.shared
     }

@@ -148,16 +148,21 @@ struct SmcLo {
     lo: GlobalGuard<Lo>,
 }
 
+/// Says what stands in the way of this module.
+fn report_occupied() {
+    pr_err!("AF_SMC is served by another module (smc?): unload it first\n");
+}
+
 impl kernel::InPlaceModule for SmcLo {
     fn init(module: &'static ThisModule) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             lo: LO.init(Lo::new())?,
             namespaces <- kapi::net::Registration::new(),
-            diag <- kapi::diag::Registration::new(module),
+            diag <- kapi::diag::Registration::new(module, report_occupied),
             // Sockets can be created from here on, so nothing may fail any more.
             family: kapi::proto::Registration::new().inspect_err(|err| {
                 if *err == EEXIST {
-                    pr_err!("AF_SMC is served by another module (smc?): unload it first\n");
+                    report_occupied();
                 }
             })?,
         }? Error)

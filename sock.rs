@@ -11,7 +11,7 @@
 //!
 //! `mode` is empty for a fresh, listening or connecting socket, and is set once
 //! for the life of the socket. It is the one thing that the lock-free paths look
-//! at. `offer` is set while a connection is on its way or was just decided.
+//! at. `offer` is set while a connection is on its way.
 //!
 //! # Locks
 //!
@@ -160,15 +160,14 @@ impl SmcSock {
     }
 
     /// Where the pairs of unaccepted children wait, of a listener.
-    pub(crate) fn pending(&self) -> Option<&Pending> {
-        self.is_listening().then_some(&self.pending)
+    pub(crate) fn pending(&self) -> &Pending {
+        &self.pending
     }
 
     /// Sets the mode, unless it is set already, and wakes whoever waits for it.
     fn decide(&self, sk: &Sk, mode: Mode) {
         if self.mode.populate(mode) {
-            // Dropped outside the lock.
-            let _offer = self.offer.lock().take();
+            self.drop_offer();
             sk.wake_all();
         }
     }
@@ -192,15 +191,20 @@ impl TcpOwner for SmcSock {
                     end.abort(Error::from_errno(-err));
                 }
             }
-            _ => {
-                // Core reports the outer socket's error to the application.
+            // Core reports the outer socket's error to the application, once.
+            _ if err != self.mirrored.load(Relaxed) => {
                 outer.set_raw_err(err);
                 self.mirrored.store(err, Relaxed);
             }
+            _ => {}
         }
     }
 
-    fn state_change(&self, _outer: &Sk, _inner: &Sk) -> Wake {
+    fn state_change(&self, outer: &Sk, inner: &Sk) -> Wake {
+        if inner.has_err() {
+            // TCP reports it after this wake-up, which is too late for whoever it wakes.
+            self.error_report(outer, inner);
+        }
         match self.mode() {
             // The peer's end has told the application already.
             Some(Mode::Smcd(end)) if end.explains_fin() => Wake::Drop,

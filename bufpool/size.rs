@@ -12,9 +12,6 @@
 
 use kernel::page::PAGE_SIZE;
 
-/// The number of classes.
-pub(crate) const CLASSES: usize = 12;
-
 /// The smallest ring SMC knows, in bytes.
 const SMALLEST: usize = 16 << 10;
 
@@ -25,7 +22,7 @@ const GROWTH: u32 = 2;
 ///
 /// # Invariants
 ///
-/// The number is below [`CLASSES`].
+/// The number is at most that of [`Class::LARGEST`].
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Class(u8);
 
@@ -39,6 +36,8 @@ impl Class {
     /// The largest class kept for reuse, 1 MiB, which is also the largest of C's SMC-D.
     // INVARIANT: The eighth class.
     pub(crate) const LARGEST_KEPT: Self = Self(7);
+    /// How many classes are kept.
+    pub(crate) const KEPT: usize = 8;
     /// The largest class, 16 MiB.
     // INVARIANT: The last class.
     pub(crate) const LARGEST: Self = Self(11);
@@ -99,7 +98,8 @@ impl Class {
         }
     }
 
-    /// The class as a number, to index a table of [`CLASSES`] entries.
+    /// The class as a number, to index a table; the first [`Class::KEPT`] are those of rings that are
+    /// kept.
     pub(crate) fn index(self) -> usize {
         usize::from(self.0)
     }

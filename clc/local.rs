@@ -117,13 +117,44 @@ struct Parties {
     outer: Option<ARef<Sk>>,
     inner: Option<ARef<Sk>>,
     handle: Option<ListArc<Offer>>,
+    /// Whom the alarm wakes. A socket holds the module, so this must stay until the alarm has
+    /// rung, whatever becomes of the offer.
+    sleeper: Option<ARef<Sk>>,
 }
 
-/// The connection of a matched pair, and who has taken its end of it.
+/// The connection of a matched pair, and which side is done with the pair.
 struct Pairing {
+    /// The connection, while one side has its end and the other one is expected.
     conn: Option<Arc<Connection>>,
-    client_taken: bool,
-    server_taken: bool,
+    client_done: bool,
+    server_done: bool,
+}
+
+impl Pairing {
+    fn is_done(&self, side: Side) -> bool {
+        match side {
+            Side::Client => self.client_done,
+            Side::Server => self.server_done,
+        }
+    }
+
+    fn set_done(&mut self, side: Side) {
+        match side {
+            Side::Client => self.client_done = true,
+            Side::Server => self.server_done = true,
+        }
+    }
+}
+
+/// What one side gets of a matched pair.
+pub(crate) enum Claim {
+    /// Its end of the connection.
+    End(Endpoint),
+    /// Nothing: it has been here before.
+    Done,
+    /// No connection, and the other side will get none either: that one has left, or there is no
+    /// memory. What TCP has connected stays TCP.
+    Alone,
 }
 
 /// A client's offer to meet a server of this kernel.
@@ -161,7 +192,10 @@ impl WorkItem for Offer {
 
     /// The patience with an unborn child is at an end: whoever waits looks again.
     fn run(this: Arc<Self>) {
-        this.wake();
+        let sleeper = this.parties.lock().sleeper.take();
+        if let Some(outer) = sleeper {
+            outer.wake_all();
+        }
     }
 }
 
@@ -209,11 +243,12 @@ impl Offer {
                     outer: Some(outer.into()),
                     inner: Some(tcp.sk().into()),
                     handle: None,
+                    sleeper: None,
                 }, "Offer::parties"),
                 pairing <- new_mutex!(Pairing {
                     conn: None,
-                    client_taken: false,
-                    server_taken: false,
+                    client_done: false,
+                    server_done: false,
                 }, "Offer::pairing"),
                 links <- ListLinks::new(),
                 alarm <- new_delayed_work!("Offer::alarm"),
@@ -221,11 +256,12 @@ impl Offer {
             GFP_KERNEL,
         )?;
         let offer = handle.clone_arc();
-        offer.parties.lock().handle = Some(handle);
         if let Some(isn) = isn {
             table.insert(isn, &offer)?;
             tcp.preset_isn(isn);
         }
+        // The offer owns itself from here on, until it is paired or withdrawn.
+        offer.parties.lock().handle = Some(handle);
         Ok(offer)
     }
 
@@ -299,7 +335,14 @@ impl Offer {
                         let jiffies = kernel::time::msecs_to_jiffies(
                             u32::try_from(PATIENCE.as_millis_ceil()).unwrap_or(u32::MAX),
                         );
-                        let _ = queue.enqueue_delayed(self.clone(), jiffies + 1);
+                        let armed = {
+                            let mut parties = self.parties.lock();
+                            parties.sleeper = parties.outer.clone();
+                            parties.sleeper.is_some()
+                        };
+                        if armed {
+                            let _ = queue.enqueue_delayed(self.clone(), jiffies + 1);
+                        }
                     }
                     let waited = self.deadline.copy().map_or(Delta::ZERO, |since| now - since);
                     if waited < PATIENCE {
@@ -313,46 +356,71 @@ impl Offer {
         }
     }
 
-    /// Takes one side of a matched pair; `None` if somebody else has.
+    /// Takes one side of a matched pair.
     ///
-    /// # Errors
+    /// # Context
     ///
-    /// * `ENOMEM`: out of memory; the side was not taken.
+    /// Process context, may sleep. The caller's socket holds its namespace, and as long as the
+    /// other side is not done, a socket of its own holds that one.
+    pub(crate) fn claim(&self, groups: &Arc<Groups>, side: Side) -> Claim {
+        let mut pairing = self.pairing.lock();
+        if pairing.is_done(side) {
+            return Claim::Done;
+        }
+        pairing.set_done(side);
+        let conn = match pairing.conn.take() {
+            Some(conn) => conn,
+            None if pairing.is_done(side.peer()) => return Claim::Alone,
+            None => match self.connect(groups) {
+                Ok(conn) => {
+                    pairing.conn = Some(conn.clone());
+                    conn
+                }
+                Err(_) => return Claim::Alone,
+            },
+        };
+        Claim::End(conn.endpoint(side))
+    }
+
+    fn connect(&self, groups: &Arc<Groups>) -> Result<Arc<Connection>> {
+        let group = groups.get(
+            self.client_net,
+            self.server_net.load(Relaxed),
+            &Eid::DEFAULT,
+        )?;
+        Connection::new(group)
+    }
+
+    /// Leaves a matched pair for good, unless this side has taken its end: the other side stays
+    /// with TCP, or is reset if it has taken its own end already.
     ///
     /// # Context
     ///
     /// Process context, may sleep.
-    pub(crate) fn claim(&self, groups: &Arc<Groups>, side: Side) -> Result<Option<Endpoint>> {
-        let mut pairing = self.pairing.lock();
-        let taken = match side {
-            Side::Client => pairing.client_taken,
-            Side::Server => pairing.server_taken,
-        };
-        if taken {
-            return Ok(None);
-        }
-        let conn = match &pairing.conn {
-            Some(conn) => conn.clone(),
-            None => {
-                let group = groups.get(
-                    self.client_net,
-                    self.server_net.load(Relaxed),
-                    &Eid::DEFAULT,
-                )?;
-                Connection::new(group)?
+    pub(crate) fn leave(&self, side: Side) {
+        let conn = {
+            let mut pairing = self.pairing.lock();
+            if pairing.is_done(side) {
+                return;
             }
+            pairing.set_done(side);
+            pairing.conn.take()
         };
-        match side {
-            Side::Client => pairing.client_taken = true,
-            Side::Server => pairing.server_taken = true,
+        // An end that is dropped resets the connection.
+        drop(conn.map(|conn| conn.endpoint(side)));
+    }
+
+    /// Withdraws the offer, and leaves the pair for TCP if it was matched all the same, unless the
+    /// client has taken its end.
+    ///
+    /// # Context
+    ///
+    /// Process context, may sleep.
+    pub(crate) fn retire(&self, table: &Table) {
+        self.withdraw(table);
+        if self.matched() {
+            self.leave(Side::Client);
         }
-        // The offer may be freed in softirq, which a connection must not be.
-        pairing.conn = if pairing.client_taken && pairing.server_taken {
-            None
-        } else {
-            Some(conn.clone())
-        };
-        Ok(Some(conn.endpoint(side)))
     }
 
     /// Ends the search for a partner: from now on nobody finds the offer. A pair that was matched
@@ -419,7 +487,8 @@ impl Pending {
         None
     }
 
-    /// Takes any pair, when the listener goes away.
+    /// Takes any pair, when the listener goes away: it has said so before ([`child_born`] looks
+    /// under the lock of the queue), so that none is added behind the last one.
     pub(crate) fn take_any(&self) -> Option<Arc<Offer>> {
         self.queue.lock().pop_front().map(ListArc::into_arc)
     }
@@ -550,9 +619,8 @@ pub(crate) fn child_born(table: &Table, child: &Child<'_>) {
         return;
     };
     let matched = child.ack.listener().with_owner::<SmcSock, _>(|listener, _| {
-        listener
-            .pending()
-            .is_some_and(|pending| offer.pair(child, &mut pending.queue.lock()))
+        let mut queue = listener.pending().queue.lock();
+        listener.is_listening() && offer.pair(child, &mut queue)
     });
     if matched == Some(true) {
         offer.wake();

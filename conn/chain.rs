@@ -179,18 +179,22 @@ impl Chain {
 }
 
 /// One direction of a connection.
+///
+/// In this order, with the channel aligned to cache lines, what the sender uses and what the reader
+/// uses are on lines of their own.
+#[repr(C)]
 #[pin_data]
 pub(super) struct Direction {
-    pub(super) channel: Channel,
     #[pin]
     pub(super) tx: Mutex<Tx>,
+    /// How many unread bytes would be too many for the sender to go on: the limit while the chain
+    /// can grow, the size of its last ring when it cannot. Written by the sender.
+    pub(super) ceiling: Atomic<usize>,
+    pub(super) channel: Channel,
     #[pin]
     pub(super) rx: Mutex<Rx>,
     #[pin]
     pub(super) chain: SpinLock<Chain>,
-    /// How many unread bytes would be too many for the sender to go on: the limit while the chain
-    /// can grow, the size of its last ring when it cannot. Written by the sender.
-    pub(super) ceiling: Atomic<usize>,
 }
 
 impl Direction {
@@ -227,13 +231,10 @@ impl Direction {
         let control = self.channel.observe();
         DirectionInfo {
             token: first.map(|ring| ring.dmb().token()),
-            index: first.map_or(0, |ring| ring.dmb().index()),
             size: chain.size(),
             control,
             producer: control.position().cursor(ring_size),
             consumer: consumed.cursor(ring_size),
-            unread: control.unread(consumed).unwrap_or(0),
-            blocked: self.channel.is_blocked(),
         }
     }
 }

@@ -8,7 +8,14 @@
 
 use kernel::{
     iov::IovIterDest,
-    prelude::*, //
+    prelude::*,
+    processor::cpu_relax,
+    sync::Arc,
+    time::{
+        Delta,
+        Instant,
+        Monotonic, //
+    }, //
 };
 
 use super::{
@@ -17,13 +24,14 @@ use super::{
         ReadEnd, //
     },
     Connection,
-    MsgFlags,
     Side, //
 };
 use crate::{
     bufpool::RingRef,
     cdc::cursor::Position,
     kapi::{
+        msg,
+        sched::need_resched,
         sock::Sk,
         sync::lock_killable,
         wait::{
@@ -37,6 +45,9 @@ use crate::{
 /// The most bytes that are given back at once, so that a sender can go on while a large message is
 /// read.
 const CHUNK: usize = 64 << 10;
+
+/// The size of the largest ring that stays with a connection when everything has been read.
+const KEEP: usize = 256 << 10;
 
 /// What the reader of a direction keeps for itself.
 pub(super) struct Rx {
@@ -71,7 +82,7 @@ struct Request<'a> {
     side: Side,
     sk: &'a Sk,
     len: usize,
-    flags: MsgFlags,
+    flags: msg::Flags,
     /// How many bytes there are so far.
     got: usize,
     /// The next byte of a peek that has begun.
@@ -88,7 +99,7 @@ impl Connection {
         sk: &Sk,
         to: &mut IovIterDest<'_>,
         len: usize,
-        flags: MsgFlags,
+        flags: msg::Flags,
     ) -> Result<usize> {
         let mut request = Request {
             side,
@@ -98,8 +109,8 @@ impl Connection {
             got: 0,
             next: None,
         };
-        let timeout = sk.rcvtimeo(flags.dontwait());
-        let target = sk.rcvlowat(flags.waitall(), len).max(1);
+        let timeout = sk.rcvtimeo(flags.contains(msg::Flags::DONTWAIT));
+        let target = sk.rcvlowat(flags.contains(msg::Flags::WAITALL), len).max(1);
         match self.attempt(&mut request, to, target, timeout) {
             Some(result) => result,
             None => self.recv_waiting(&mut request, to, target, timeout),
@@ -115,6 +126,9 @@ impl Connection {
         target: usize,
         mut timeout: Timeout,
     ) -> Result<usize> {
+        if !timeout.expired() {
+            self.spin(request);
+        }
         pin_init::stack_pin_init!(let waiter = Waiter::new(request.sk));
         let mut waiter = waiter;
         loop {
@@ -122,6 +136,26 @@ impl Connection {
                 return result;
             }
             timeout = waiter.as_mut().wait(timeout);
+        }
+    }
+
+    /// Waits for the next message without sleeping, for the time `SO_BUSY_POLL` allows and as long
+    /// as nobody else wants this processor.
+    fn spin(&self, request: &Request<'_>) {
+        let budget = Delta::from_micros(i64::from(request.sk.ll_usec()));
+        if budget.is_zero() {
+            return;
+        }
+        let channel = &self.incoming(request.side).channel;
+        let start = Instant::<Monotonic>::now();
+        let seen = channel.observe();
+        while channel.observe() == seen
+            && !request.sk.has_err()
+            && !need_resched()
+            && signal_error(Timeout::FOREVER).is_none()
+            && start.elapsed() < budget
+        {
+            cpu_relax();
         }
     }
 
@@ -133,7 +167,7 @@ impl Connection {
         target: usize,
         timeout: Timeout,
     ) -> Option<Result<usize>> {
-        let stop = if request.flags.peek() {
+        let stop = if request.flags.contains(msg::Flags::PEEK) {
             self.peek(request, to)
         } else {
             self.pull(request, to)
@@ -192,8 +226,9 @@ impl Connection {
             }
             let there = self.first_ring(request.side, &mut rx, unread)?;
             let head = rx.head.as_ref().ok_or(EIO)?;
+            let is_large = head.size() > KEEP;
             let len = there.min(request.len - request.got).min(CHUNK);
-            let copied = if request.flags.trunc() {
+            let copied = if request.flags.contains(msg::Flags::TRUNC) {
                 len
             } else {
                 head.drain(rx.consumed, len, to)?
@@ -208,9 +243,13 @@ impl Connection {
             if copied < len {
                 return Ok(Stop::Fault);
             }
-            if copied == there && copied == unread {
-                // Nothing is left; a ring that was followed by another one need not wait for us.
-                self.drop_drained(request.side, &mut rx);
+            if copied == unread {
+                // Nothing is left; what was only needed for much need not stay.
+                if is_large {
+                    self.drop_idle(request.side, &mut rx);
+                } else {
+                    self.drop_drained(request.side, &mut rx);
+                }
             }
         }
     }
@@ -248,6 +287,32 @@ impl Connection {
         }
         let first = self.incoming(side).chain.lock().remove_first();
         for ring in [rx.head.take(), first].into_iter().flatten() {
+            self.release(side.peer(), ring);
+        }
+    }
+
+    /// Gives back the only ring, from which everything has been read, unless it is being written to
+    /// or the stream goes on elsewhere. The next send begins with a small one.
+    #[cold]
+    fn drop_idle(&self, side: Side, rx: &mut Rx) {
+        self.drop_drained(side, rx);
+        let direction = self.incoming(side);
+        // Only tried: the sender may hold it as long as it likes.
+        let Some(mut tx) = direction.tx.try_lock() else {
+            return;
+        };
+        let is_only_one = match (&rx.head, &tx.tail) {
+            (Some(head), Some(tail)) => Arc::ptr_eq(head, tail),
+            _ => false,
+        };
+        // Neither position moves while both locks are held.
+        if !is_only_one || direction.channel.observe().position() != rx.consumed {
+            return;
+        }
+        let tail = tx.tail.take();
+        let first = direction.chain.lock().remove_first();
+        drop(tx);
+        for ring in [rx.head.take(), tail, first].into_iter().flatten() {
             self.release(side.peer(), ring);
         }
     }
@@ -291,7 +356,7 @@ impl Connection {
             let (ring, there) = found.ok_or(EIO)?;
             let at = rx.consumed.advance(distance);
             let len = there.min(unread - distance).min(request.len - request.got);
-            let copied = if request.flags.trunc() {
+            let copied = if request.flags.contains(msg::Flags::TRUNC) {
                 Ok(len)
             } else {
                 ring.drain(at, len, to)

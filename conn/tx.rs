@@ -23,7 +23,6 @@ use super::{
         SendGate, //
     },
     Connection,
-    MsgFlags,
     Side, //
 };
 use crate::{
@@ -39,6 +38,7 @@ use crate::{
         MAX_UNREAD, //
     },
     kapi::{
+        msg,
         sock::Sk,
         sync::lock_killable,
         wait::{
@@ -154,9 +154,9 @@ impl Connection {
         side: Side,
         sk: &Sk,
         from: &mut IovIterSource<'_>,
-        flags: MsgFlags,
+        flags: msg::Flags,
     ) -> Result<usize> {
-        let timeout = sk.sndtimeo(flags.dontwait());
+        let timeout = sk.sndtimeo(flags.contains(msg::Flags::DONTWAIT));
         let mut sent = 0;
         match self.push(side, sk, from, &mut sent, timeout.expired()) {
             Ok(Stop::NoRoom(obstacle)) if timeout.expired() => {
@@ -228,8 +228,9 @@ impl Connection {
     /// Says that this end waits for room; whoever makes some sees it from now on.
     fn report_no_room(&self, side: Side, sk: &Sk, obstacle: Obstacle) {
         let outgoing = self.outgoing(side);
-        outgoing.channel.block();
+        // In this order: who sees that the sender is blocked wakes those who said so.
         sk.set_nospace();
+        outgoing.channel.block();
         // A reader that waits for more than there can be must begin to read.
         if obstacle == Obstacle::Limit || !outgoing.is_writeable() {
             if let Some(peer) = self.end(side.peer()).sk() {

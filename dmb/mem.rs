@@ -36,21 +36,15 @@ use crate::kapi::folio::{
 /// The largest folio that is asked for, as an order: 64 KiB with pages of 4 KiB.
 const MAX_ORDER: u32 = 4;
 
-/// A piece of memory in one folio.
-struct Piece {
-    address: NonNull<u8>,
-    len: usize,
-}
-
 /// Memory for one DMB, zeroed at first.
 ///
 /// # Invariants
 ///
-/// All folios have the size `1 << shift`, and together they have at least `len` bytes.
+/// All folios have the size `1 << shift`, and together they have `mask + 1` bytes, a power of two.
 pub(crate) struct Memory {
     folios: KVec<Folio>,
     shift: u32,
-    len: usize,
+    mask: usize,
 }
 
 impl Memory {
@@ -85,46 +79,82 @@ impl Memory {
         for _ in 0..len.div_ceil(size) {
             folios.push(Folio::alloc(order, effort)?, GFP_KERNEL)?;
         }
-        // INVARIANT: As many folios of this size as `len` needs.
+        // INVARIANT: As many folios of this size as `len` needs, which both are powers of two.
         Ok(Self {
             folios,
             shift: size.trailing_zeros(),
-            len,
+            mask: len - 1,
         })
     }
 
     /// The number of bytes.
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.len
+        self.mask + 1
     }
 
-    /// Whether a copy of `len` bytes at `offset` is within the memory.
-    #[inline]
-    fn contains(&self, offset: usize, len: usize) -> bool {
-        offset.checked_add(len).is_some_and(|end| end <= self.len)
-    }
-
-    /// The piece of `offset..offset + len` that is in the folio of `offset`.
-    #[inline]
-    fn piece(&self, offset: usize, len: usize) -> Option<Piece> {
-        let folio = self.folios.get(offset >> self.shift)?;
-        let within = offset & (folio.size() - 1);
-        Some(Piece {
+    /// Calls `copy` for each piece of the `len` bytes at `at`, which continue at the beginning
+    /// where the memory ends, until one returns less than the piece has; says how many bytes were
+    /// copied.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL` - the memory has less than `len` bytes; nothing was copied.
+    #[inline(always)]
+    fn each_piece(
+        &self,
+        at: usize,
+        len: usize,
+        mut copy: impl FnMut(NonNull<u8>, usize) -> usize,
+    ) -> Result<usize> {
+        if len > self.len() {
+            return Err(EINVAL);
+        }
+        let size = 1 << self.shift;
+        let mut left = len;
+        let mut offset = at & self.mask;
+        while left > 0 {
+            // INVARIANT: A masked offset is in one of the folios.
+            let folio = self.folios.get(offset >> self.shift).ok_or(EINVAL)?;
+            let within = offset & (size - 1);
+            let piece = left.min(size - within);
             // SAFETY: `within` is less than the size of the folio, whose bytes are one object.
-            address: unsafe { folio.address().add(within) },
-            len: len.min(folio.size() - within),
-        })
+            let copied = copy(unsafe { folio.address().add(within) }, piece);
+            left -= copied.min(piece);
+            if copied < piece {
+                break;
+            }
+            offset = (offset + piece) & self.mask;
+        }
+        Ok(len - left)
     }
 
-    /// Moves `len` bytes from `from` to `offset`, and says how many it could read.
+    /// As [`Self::each_piece`] for a range that does not continue at the beginning.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL` - not all of the range is in this memory; nothing was copied.
+    fn each_piece_within(
+        &self,
+        at: usize,
+        len: usize,
+        copy: impl FnMut(NonNull<u8>, usize) -> usize,
+    ) -> Result<usize> {
+        match at.checked_add(len) {
+            Some(end) if end <= self.len() => self.each_piece(at, len, copy),
+            _ => Err(EINVAL),
+        }
+    }
+
+    /// Moves `len` bytes from `from` to the ring at `at`, a position in the stream, and says how
+    /// many it could read.
     ///
     /// Fewer means a fault in the caller's memory (or the end of `from`): nothing behind them has
     /// been written.
     ///
     /// # Errors
     ///
-    /// - `EINVAL` - not all of the range is in this memory; nothing has been written.
+    /// - `EINVAL` - the ring is smaller than that; nothing has been written.
     ///
     /// # Context
     ///
@@ -133,75 +163,41 @@ impl Memory {
     #[inline]
     pub(crate) fn fill(
         &self,
-        offset: usize,
+        at: usize,
         len: usize,
         from: &mut IovIterSource<'_>,
     ) -> Result<usize> {
-        if !self.contains(offset, len) {
-            return Err(EINVAL);
-        }
-        let mut done = 0;
-        while done < len {
-            let piece = self.piece(offset + done, len - done).ok_or(EINVAL)?;
+        let iter = from.as_raw();
+        self.each_piece(at, len, |piece, len| {
             // SAFETY: The iterator is valid as long as its wrapper, and the piece is in a folio
             // that `self` owns. What other tasks do with these bytes meanwhile, see the top.
-            let copied = unsafe {
-                kernel::bindings::_copy_from_iter(
-                    piece.address.as_ptr().cast(),
-                    piece.len,
-                    from.as_raw(),
-                )
-            };
-            done += copied;
-            if copied < piece.len {
-                break;
-            }
-        }
-        Ok(done)
+            unsafe { kernel::bindings::_copy_from_iter(piece.as_ptr().cast(), len, iter) }
+        })
     }
 
-    /// Moves `len` bytes at `offset` to `to`, and says how many it could write.
+    /// Moves `len` bytes of the ring at `at`, a position in the stream, to `to`, and says how many
+    /// it could write.
     ///
     /// Fewer means a fault in the caller's memory (or the end of `to`).
     ///
     /// # Errors
     ///
-    /// - `EINVAL` - not all of the range is in this memory; nothing has been read.
+    /// - `EINVAL` - the ring is smaller than that; nothing has been read.
     ///
     /// # Context
     ///
     /// Process context, may sleep (page faults). The caller is the reader to which the range
     /// belongs at this time.
     #[inline]
-    pub(crate) fn drain(
-        &self,
-        offset: usize,
-        len: usize,
-        to: &mut IovIterDest<'_>,
-    ) -> Result<usize> {
-        if !self.contains(offset, len) {
-            return Err(EINVAL);
-        }
-        let mut done = 0;
-        while done < len {
-            let piece = self.piece(offset + done, len - done).ok_or(EINVAL)?;
+    pub(crate) fn drain(&self, at: usize, len: usize, to: &mut IovIterDest<'_>) -> Result<usize> {
+        let iter = to.as_raw();
+        self.each_piece(at, len, |piece, len| {
             // SAFETY: As in `fill`.
-            let copied = unsafe {
-                kernel::bindings::_copy_to_iter(
-                    piece.address.as_ptr().cast(),
-                    piece.len,
-                    to.as_raw(),
-                )
-            };
-            done += copied;
-            if copied < piece.len {
-                break;
-            }
-        }
-        Ok(done)
+            unsafe { kernel::bindings::_copy_to_iter(piece.as_ptr().cast(), len, iter) }
+        })
     }
 
-    /// Writes `data` at `offset`.
+    /// Writes `data` at the offset `at`.
     ///
     /// # Errors
     ///
@@ -210,27 +206,22 @@ impl Memory {
     /// # Context
     ///
     /// Any. The caller is the sender to which the range belongs at this time.
-    pub(crate) fn write(&self, offset: usize, data: &[u8]) -> Result {
-        if !self.contains(offset, data.len()) {
-            return Err(EINVAL);
-        }
-        let mut done = 0;
-        while let Some(rest) = data.get(done..).filter(|rest| !rest.is_empty()) {
-            let piece = self.piece(offset + done, rest.len()).ok_or(EINVAL)?;
+    pub(crate) fn write(&self, at: usize, data: &[u8]) -> Result {
+        let mut rest = data;
+        self.each_piece_within(at, data.len(), |piece, len| {
+            let Some((now, later)) = rest.split_at_checked(len) else {
+                return 0;
+            };
+            rest = later;
             // SAFETY: Both are valid for that many bytes, and `data` is no memory of a DMB, to
             // which no reference exists.
-            unsafe {
-                piece
-                    .address
-                    .as_ptr()
-                    .copy_from_nonoverlapping(rest.as_ptr(), piece.len)
-            };
-            done += piece.len;
-        }
+            unsafe { piece.as_ptr().copy_from_nonoverlapping(now.as_ptr(), len) };
+            len
+        })?;
         Ok(())
     }
 
-    /// Reads the bytes at `offset` into `data`.
+    /// Reads the bytes at the offset `at` into `data`.
     ///
     /// # Errors
     ///
@@ -239,40 +230,30 @@ impl Memory {
     /// # Context
     ///
     /// Any. The caller is the reader to which the range belongs at this time.
-    pub(crate) fn read(&self, offset: usize, data: &mut [u8]) -> Result {
-        if !self.contains(offset, data.len()) {
-            return Err(EINVAL);
-        }
+    pub(crate) fn read(&self, at: usize, data: &mut [u8]) -> Result {
         let mut done = 0;
-        while let Some(rest) = data.get_mut(done..).filter(|rest| !rest.is_empty()) {
-            let piece = self.piece(offset + done, rest.len()).ok_or(EINVAL)?;
-            // SAFETY: As in `write`.
-            unsafe {
-                piece
-                    .address
-                    .as_ptr()
-                    .copy_to_nonoverlapping(rest.as_mut_ptr(), piece.len)
+        self.each_piece_within(at, data.len(), |piece, len| {
+            let Some(now) = data.get_mut(done..).and_then(|rest| rest.get_mut(..len)) else {
+                return 0;
             };
-            done += piece.len;
-        }
+            done += len;
+            // SAFETY: As in `write`.
+            unsafe { piece.as_ptr().copy_to_nonoverlapping(now.as_mut_ptr(), len) };
+            len
+        })?;
         Ok(())
     }
 
-    /// Zeroes the part of `offset..offset + len` that is in this memory.
+    /// Zeroes `len` bytes of the ring at `at`, a position in the stream, or all when it is smaller.
     ///
     /// # Context
     ///
     /// Any. The caller is the owner, and nobody is attached any more.
-    pub(crate) fn zero(&self, offset: usize, len: usize) {
-        let end = self.len.min(offset.saturating_add(len));
-        let mut at = offset;
-        while at < end {
-            let Some(piece) = self.piece(at, end - at) else {
-                return;
-            };
+    pub(crate) fn zero(&self, at: usize, len: usize) {
+        let _ = self.each_piece(at, len.min(self.len()), |piece, len| {
             // SAFETY: The piece is in a folio that `self` owns, and no reference to it exists.
-            unsafe { piece.address.as_ptr().write_bytes(0, piece.len) };
-            at += piece.len;
-        }
+            unsafe { piece.as_ptr().write_bytes(0, len) };
+            len
+        });
     }
 }

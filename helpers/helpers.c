@@ -9,6 +9,7 @@
 #include "net.c"
 #include "netlink.c"
 #include "sbitmap.c"
+#include "sched.c"
 #include "sock.c"
 #include "sync.c"
 #include "tcp.c"

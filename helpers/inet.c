@@ -31,26 +31,6 @@ bool rust_helper_skb_is_ipv4(struct sk_buff *skb)
 	return skb->protocol == htons(ETH_P_IP);
 }
 
-int rust_helper_inet_iif(struct sk_buff *skb)
-{
-	return inet_iif(skb);
-}
-
-int rust_helper_inet_sdif(struct sk_buff *skb)
-{
-	return inet_sdif(skb);
-}
-
-int rust_helper_inet6_iif(struct sk_buff *skb)
-{
-	return inet6_iif(skb);
-}
-
-int rust_helper_inet6_sdif(struct sk_buff *skb)
-{
-	return inet6_sdif(skb);
-}
-
 struct in6_addr *rust_helper_sk_v6_rcv_saddr(struct sock *sk)
 {
 	return &sk->sk_v6_rcv_saddr;

@@ -161,9 +161,10 @@ void rust_helper_sk_assign_user_data_nocopy(struct sock *sk, void *data)
 	__rcu_assign_sk_user_data_with_flags(sk, data, data ? SK_USER_DATA_NOCOPY : 0);
 }
 
+/* Under sk_callback_lock, which is all that a callback run from the backlog holds. */
 void *rust_helper_sk_user_data(struct sock *sk)
 {
-	return rcu_dereference_sk_user_data(sk);
+	return __locked_read_sk_user_data_with_flags(sk, 0);
 }
 
 void rust_helper_sock_set_flag_fasync(struct sock *sk)
@@ -236,13 +237,17 @@ int rust_helper_copy_from_sockptr(void *dst, sockptr_t src, size_t size)
 	return copy_from_sockptr(dst, src, size);
 }
 
-/* The socket-level options that core reads from the socket an application holds. */
+/*
+ * The socket-level options that core reads from the socket an application
+ * holds. SOCK_TIMESTAMP and SOCK_TIMESTAMPING_RX_SOFTWARE are none of them: they
+ * count a user of net_enable_timestamp(), which sk_destruct() would take back.
+ */
 #define SK_MIRRORED_FLAGS							\
 	(BIT(SOCK_LINGER) | BIT(SOCK_KEEPOPEN) | BIT(SOCK_URGINLINE) |		\
 	 BIT(SOCK_BROADCAST) | BIT(SOCK_DBG) | BIT(SOCK_LOCALROUTE) |		\
 	 BIT(SOCK_RCVTSTAMP) | BIT(SOCK_RCVTSTAMPNS) | BIT(SOCK_TSTAMP_NEW) |	\
-	 BIT(SOCK_TIMESTAMPING_RX_SOFTWARE) | BIT(SOCK_RXQ_OVFL) |		\
-	 BIT(SOCK_WIFI_STATUS) | BIT(SOCK_NOFCS) | BIT(SOCK_FILTER_LOCKED) |	\
+	 BIT(SOCK_RXQ_OVFL) | BIT(SOCK_WIFI_STATUS) | BIT(SOCK_NOFCS) |		\
+	 BIT(SOCK_FILTER_LOCKED) |						\
 	 BIT(SOCK_SELECT_ERR_QUEUE) | BIT(SOCK_ZEROCOPY) | BIT(SOCK_TXTIME) |	\
 	 BIT(SOCK_RCVMARK) | BIT(SOCK_RCVPRIORITY))
 
@@ -265,9 +270,16 @@ void rust_helper_sk_mirror_options(struct sock *to, const struct sock *from)
 	WRITE_ONCE(to->sk_peek_off, from->sk_peek_off);
 	WRITE_ONCE(to->sk_max_pacing_rate, from->sk_max_pacing_rate);
 	WRITE_ONCE(to->sk_tsflags, from->sk_tsflags);
+	WRITE_ONCE(to->sk_bind_phc, from->sk_bind_phc);
+	WRITE_ONCE(to->sk_incoming_cpu, from->sk_incoming_cpu);
+	WRITE_ONCE(to->sk_txrehash, from->sk_txrehash);
+	to->sk_clockid = from->sk_clockid;
+	to->sk_txtime_deadline_mode = from->sk_txtime_deadline_mode;
+	to->sk_txtime_report_errors = from->sk_txtime_report_errors;
 	to->sk_no_check_tx = from->sk_no_check_tx;
 #ifdef CONFIG_NET_RX_BUSY_POLL
 	WRITE_ONCE(to->sk_ll_usec, from->sk_ll_usec);
+	WRITE_ONCE(to->sk_prefer_busy_poll, from->sk_prefer_busy_poll);
 #endif
 }
 

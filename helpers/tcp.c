@@ -33,6 +33,30 @@ u16 rust_helper_tcp_skb_dest(struct sk_buff *skb)
 	return (__force u16)tcp_hdr(skb)->dest;
 }
 
+/*
+ * TCP has moved the IP layer's control block within skb->cb, so inet_sdif(),
+ * inet6_iif() and inet6_sdif() would take sequence numbers for interfaces.
+ */
+int rust_helper_tcp_v4_iif(struct sk_buff *skb)
+{
+	return inet_iif(skb);
+}
+
+int rust_helper_tcp_v4_sdif(struct sk_buff *skb)
+{
+	return tcp_v4_sdif(skb);
+}
+
+int rust_helper_tcp_v6_iif(struct sk_buff *skb)
+{
+	return tcp_v6_iif_l3_slave(skb);
+}
+
+int rust_helper_tcp_v6_sdif(struct sk_buff *skb)
+{
+	return tcp_v6_sdif(skb);
+}
+
 u32 rust_helper_tcp_rsk_rcv_isn(struct request_sock *req)
 {
 	return tcp_rsk(req)->rcv_isn;

@@ -126,11 +126,14 @@ impl<S: Source> Registration<S> {
     ///
     /// # Errors
     ///
-    /// * `EBUSY`: another module reports on `AF_SMC`.
-    pub(crate) fn new(module: &'static ThisModule) -> impl PinInit<Self, Error> {
+    /// * `EEXIST`: another module reports on `AF_SMC`; `occupied` is called.
+    pub(crate) fn new(
+        module: &'static ThisModule,
+        occupied: fn(),
+    ) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             // INVARIANT: Registered here, unregistered in `drop`.
-            handler <- Opaque::try_ffi_init(|handler: *mut bindings::sock_diag_handler| {
+            handler <- Opaque::try_ffi_init(move |handler: *mut bindings::sock_diag_handler| {
                 let new = bindings::sock_diag_handler {
                     owner: module.as_ptr(),
                     family: u8::try_from(bindings::AF_SMC).map_err(|_| EINVAL)?,
@@ -140,7 +143,14 @@ impl<S: Source> Registration<S> {
                 // SAFETY: `handler` is the memory being initialised.
                 unsafe { handler.write(new) };
                 // SAFETY: Initialised above, and pinned until it is unregistered.
-                to_result(unsafe { bindings::sock_diag_register(handler) })
+                to_result(unsafe { bindings::sock_diag_register(handler) }).map_err(|err| {
+                    if err == EBUSY {
+                        occupied();
+                        EEXIST
+                    } else {
+                        err
+                    }
+                })
             }),
             _source: PhantomData,
         })

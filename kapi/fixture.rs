@@ -25,6 +25,11 @@ use kernel::{
 /// A TCP socket that is connected to nothing; it is released on drop.
 pub(crate) struct TestSocket(NonNull<bindings::socket>);
 
+// SAFETY: A socket may be used and released by any task.
+unsafe impl Send for TestSocket {}
+// SAFETY: `Sk` is `Sync`, and there is nothing else to share.
+unsafe impl Sync for TestSocket {}
+
 impl TestSocket {
     /// Makes a socket.
     ///

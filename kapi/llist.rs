@@ -134,11 +134,6 @@ impl<T: Send + Sync> Llist<T> {
             }
         }
     }
-
-    /// Whether there was nothing in the list.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.head.load(Relaxed).is_null()
-    }
 }
 
 #[pinned_drop]

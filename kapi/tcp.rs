@@ -34,7 +34,8 @@ use super::{
     },
     sock::{
         Shutdown,
-        Sk, //
+        Sk,
+        TcpState, //
     },
 };
 use core::ptr::NonNull;
@@ -199,8 +200,8 @@ impl Syn<'_> {
                     bindings::tcp_skb_dest(self.skb),
                     bindings::ip_saddr(self.skb),
                     u16::from_be(bindings::tcp_skb_source(self.skb)),
-                    bindings::inet_iif(self.skb),
-                    bindings::inet_sdif(self.skb),
+                    bindings::tcp_v4_iif(self.skb),
+                    bindings::tcp_v4_sdif(self.skb),
                 )
             }
         } else {
@@ -212,8 +213,8 @@ impl Syn<'_> {
                     bindings::tcp_skb_dest(self.skb),
                     bindings::ipv6_saddr(self.skb),
                     u16::from_be(bindings::tcp_skb_source(self.skb)),
-                    bindings::inet6_iif(self.skb),
-                    bindings::inet6_sdif(self.skb),
+                    bindings::tcp_v6_iif(self.skb),
+                    bindings::tcp_v6_sdif(self.skb),
                 )
             }
         };
@@ -409,13 +410,30 @@ unsafe impl Sync for AfOps {}
 /// The hooked operations of IPv4 and of IPv6 listeners.
 static AF_OPS: [SetOnce<AfOps>; 2] = [SetOnce::new(), SetOnce::new()];
 
-fn af_ops(v6: bool) -> &'static SetOnce<AfOps> {
-    let [four, six] = &AF_OPS;
+/// The operations of a family, as its new sockets have them.
+#[derive(Clone, Copy)]
+struct FreshAfOps(*const bindings::inet_connection_sock_af_ops);
+
+// SAFETY: The operations are constants of the kernel.
+unsafe impl Send for FreshAfOps {}
+// SAFETY: As above.
+unsafe impl Sync for FreshAfOps {}
+
+/// Learnt from the first socket of each family: an IPv6 socket has others after it was connected
+/// to an IPv4 address.
+static FRESH_AF_OPS: [SetOnce<FreshAfOps>; 2] = [SetOnce::new(), SetOnce::new()];
+
+/// The one of IPv4 or that of IPv6.
+fn of_family<T>([four, six]: &'static [SetOnce<T>; 2], v6: bool) -> &'static SetOnce<T> {
     if v6 {
         six
     } else {
         four
     }
+}
+
+fn af_ops(v6: bool) -> &'static SetOnce<AfOps> {
+    of_family(&AF_OPS, v6)
 }
 
 /// # Safety
@@ -548,6 +566,9 @@ impl TcpSocket {
                 data_ready: (*sk).sk_data_ready,
             }
         });
+        // SAFETY: As above.
+        let fresh = FreshAfOps(unsafe { bindings::icsk_af_ops(sk) });
+        of_family(&FRESH_AF_OPS, birth.version == Version::V6).populate(fresh);
         Ok(new)
     }
 
@@ -563,7 +584,9 @@ impl TcpSocket {
         unsafe { &*(&raw const (*self.0.as_ptr()).ops).read_volatile() }
     }
 
-    /// Makes `owner` the owner: its wait queue is TCP's from now on, and it is told of events.
+    /// Makes `owner` the owner: its wait queue is TCP's from now on, and it is told of events,
+    /// unless somebody else has put the socket to use before it was accepted (a BPF program, in a
+    /// sockmap).
     ///
     /// # Context
     ///
@@ -577,10 +600,12 @@ impl TcpSocket {
         // `detach` and drop precede.
         unsafe {
             bindings::sk_assign_wq(sk, owner.socket.as_ptr());
-            bindings::sk_assign_user_data_nocopy(sk, owner.sk.as_ptr().cast());
-            (*sk).sk_error_report = Some(error_report_callback::<T>);
-            (*sk).sk_state_change = Some(state_change_callback::<T>);
-            (*sk).sk_data_ready = Some(data_ready_callback::<T>);
+            if bindings::sk_user_data(sk).is_null() {
+                bindings::sk_assign_user_data_nocopy(sk, owner.sk.as_ptr().cast());
+                (*sk).sk_error_report = Some(error_report_callback::<T>);
+                (*sk).sk_state_change = Some(state_change_callback::<T>);
+                (*sk).sk_data_ready = Some(data_ready_callback::<T>);
+            }
             // SIGIO: the application's list hangs on the shared wait queue; the flag that core
             // sets reaches only the outer socket.
             bindings::sock_set_flag_fasync(sk);
@@ -611,7 +636,7 @@ impl TcpSocket {
 
     /// Ends what [`Self::attach`] and [`Self::share_file`] began, except for the wait queue, which
     /// TCP needs until it is closed. The owner's value is not reached any more afterwards.
-    pub(crate) fn detach(&self) {
+    pub(crate) fn detach(&self, owner: &Sk) {
         let sk = self.sk().as_ptr();
         let _guard = self.sk().lock();
         // SAFETY: A live socket. The file must be gone, or release would not free the inode.
@@ -619,10 +644,11 @@ impl TcpSocket {
         // SAFETY: As above.
         unsafe { bindings::sk_callback_write_lock(sk) };
         // SAFETY: Under both locks.
-        unsafe { bindings::sk_assign_user_data_nocopy(sk, core::ptr::null_mut()) };
-        if let Some(defaults) = DEFAULTS.as_ref() {
+        let ours = core::ptr::eq(unsafe { bindings::sk_user_data(sk) }.cast(), owner.as_ptr());
+        if let Some(defaults) = DEFAULTS.as_ref().filter(|_| ours) {
             // SAFETY: As above.
             unsafe {
+                bindings::sk_assign_user_data_nocopy(sk, core::ptr::null_mut());
                 (*sk).sk_error_report = defaults.error_report;
                 (*sk).sk_state_change = defaults.state_change;
                 (*sk).sk_data_ready = defaults.data_ready;
@@ -642,11 +668,13 @@ impl TcpSocket {
     }
 
     /// Chooses the initial sequence number of the next connection, so that it is known before the
-    /// SYN leaves.
+    /// SYN leaves. Does nothing when the socket was connected before, or is by now.
     pub(crate) fn preset_isn(&self, isn: u32) {
         let _guard = self.sk().lock();
-        // SAFETY: A TCP socket, locked.
-        unsafe { bindings::tcp_set_write_seq(self.sk().as_ptr(), isn) }
+        if self.sk().tcp_state() == TcpState::Close && self.is_fresh() {
+            // SAFETY: A TCP socket, locked; TCP has not chosen a number yet.
+            unsafe { bindings::tcp_set_write_seq(self.sk().as_ptr(), isn) }
+        }
     }
 
     /// Whether the next SYN will carry the number that [`Self::preset_isn`] chooses: it does not
@@ -692,10 +720,12 @@ impl TcpSocket {
             // SAFETY: As above.
             let v6 = u32::from(unsafe { (*sk).__sk_common.skc_family }) == bindings::AF_INET6;
             let cell = af_ops(v6);
-            let hooked = cell
-                .as_ref()
-                .is_some_and(|ops| core::ptr::eq(present, &raw const ops.ops));
-            if !hooked {
+            // Other operations than a fresh socket's (of an IPv6 socket that was connected to an
+            // IPv4 address) stay as they are: such a listener serves plain TCP.
+            let fresh = of_family(&FRESH_AF_OPS, v6)
+                .copy()
+                .is_some_and(|fresh| core::ptr::eq(fresh.0, present));
+            if fresh {
                 // SAFETY: The operations are a constant of the kernel.
                 let mut ops = unsafe { present.read() };
                 if v6 {
@@ -709,9 +739,8 @@ impl TcpSocket {
                     ops,
                     original: present,
                 });
-                // Another family's operations (an IPv6 socket that was turned into IPv4) stay as
-                // they are: such a listener serves plain TCP.
-                if let Some(ours) = cell.as_ref().filter(|ours| ours.original == present) {
+                // Nothing while another listener of the family is the first one: plain TCP.
+                if let Some(ours) = cell.as_ref() {
                     // SAFETY: Under the socket lock; the copy is static.
                     unsafe { bindings::icsk_set_af_ops(sk, &raw const ours.ops) };
                 }

@@ -12,6 +12,7 @@ use super::{
 use crate::{
     clc::{
         local::{
+            Claim,
             Offer,
             Verdict, //
         },
@@ -63,9 +64,12 @@ impl SmcSock {
         let fresh = op.mode().is_none() && !op.is_listening() && op.make_offer(op.sk, addr)?;
         let result = Self::through(op, |tcp| tcp.connect(addr, flags));
         match result {
-            Ok(()) => Self::await_decision(op),
-            // On its way, whoever started it.
-            Err(err) if err == EINPROGRESS || err == EALREADY || op.is_opening() => {
+            Ok(()) => {
+                Self::await_decision(op);
+                Ok(())
+            }
+            // On its way or there, whoever started it.
+            Err(err) if op.is_opening() || op.is_connected() => {
                 let _ = Self::standing(op);
                 Err(err)
             }
@@ -98,9 +102,11 @@ impl SmcSock {
     /// Makes the offer of a new connection; whether this call did.
     fn make_offer(&self, sk: &Sk, addr: SockAddr<'_>) -> Result<bool> {
         let tcp = self.tcp()?;
-        if tcp.sk().tcp_state() != TcpState::Close || self.offer.lock().is_some() {
+        if tcp.sk().tcp_state() != TcpState::Close {
             return Ok(false);
         }
+        // That of an attempt which failed after its connect() had returned.
+        self.drop_offer();
         let table = &lo()?.offers;
         let offer = match Offer::new(table, sk, tcp, !addr.is_loopback()) {
             Ok(offer) => offer,
@@ -122,22 +128,17 @@ impl SmcSock {
         };
         // Two threads connect one socket: TCP refuses one of them.
         if let Some(offer) = surplus {
-            offer.withdraw(table);
+            offer.retire(table);
             return Ok(false);
         }
         Ok(true)
     }
 
-    /// Forgets the offer of a connection that failed or was dissolved.
+    /// Forgets the offer of a connection that is decided, failed or was dissolved.
     pub(super) fn drop_offer(&self) {
         let offer = self.offer.lock().take();
-        let (Some(offer), Some(lo)) = (offer, LO.get()) else {
-            return;
-        };
-        offer.withdraw(&lo.offers);
-        // A pair that was matched all the same: the partner gets a reset.
-        if offer.matched() && self.mode().is_none() {
-            let _ = offer.claim(&lo.groups, Side::Client).map(drop);
+        if let (Some(offer), Some(lo)) = (offer, LO.get()) {
+            offer.retire(&lo.offers);
         }
     }
 
@@ -169,10 +170,7 @@ impl SmcSock {
         };
         match verdict {
             Verdict::Unborn => return Standing::Pending,
-            Verdict::Foreign => {
-                offer.withdraw(&lo.offers);
-                op.fall_back(op.sk, Reason::PeerNoSmc);
-            }
+            Verdict::Foreign => op.fall_back(op.sk, Reason::PeerNoSmc),
             Verdict::Local => {
                 if !Self::join(op, &offer) {
                     return Standing::Pending;
@@ -191,23 +189,23 @@ impl SmcSock {
             return false;
         };
         match offer.claim(&lo.groups, Side::Client) {
-            Ok(Some(end)) => {
+            Claim::End(end) => {
                 end.attach(op.sk.into());
-                offer.withdraw(&lo.offers);
                 op.decide(op.sk, Mode::Smcd(end));
-                // The TCP connection may have died before there was an end to tell.
                 op.check_inner();
                 true
             }
             // Another thread is at it, and wakes us.
-            Ok(None) => op.mode().is_some(),
-            // Out of memory: whoever calls next tries again.
-            Err(_) => false,
+            Claim::Done => op.mode().is_some(),
+            Claim::Alone => {
+                op.fall_back(op.sk, Reason::Memory);
+                true
+            }
         }
     }
 
-    /// Lets an SMC-D connection die if its TCP connection did.
-    fn check_inner(&self) {
+    /// Lets an SMC-D connection die if its TCP connection did before there was an end to tell.
+    pub(super) fn check_inner(&self) {
         if let (Some(Mode::Smcd(end)), Some(inner)) = (self.mode(), self.tcp_sk()) {
             let err = inner.raw_err();
             if err != 0 && !end.explains_rst() {
@@ -217,9 +215,10 @@ impl SmcSock {
     }
 
     /// Waits until a socket that TCP has connected knows what it is. This takes no time, or the
-    /// short patience of the local handshake.
-    fn await_decision(op: &Op<'_, Self>) -> Result {
-        Self::settled(op, Timeout::FOREVER).map(|_| ())
+    /// short patience of the local handshake. A signal ends the wait, not the connection: whoever
+    /// uses it next finds out.
+    fn await_decision(op: &Op<'_, Self>) {
+        let _ = Self::settled(op, Timeout::FOREVER);
     }
 
     /// Waits until the connection that is on its way has arrived or failed.

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     clc::{
-        local::Offer,
+        local::Claim,
         wire::decline::Reason, //
     },
     conn::Side,
@@ -30,14 +30,12 @@ use crate::{
             Waiter, //
         },
     },
-    LO,
 };
 use kernel::{
     ffi::c_int,
     prelude::*,
     sync::{
         atomic::Relaxed,
-        Arc,
         SetOnce, //
     },
 };
@@ -71,12 +69,8 @@ impl SmcSock {
             return;
         }
         sk.show_listening(false);
-        let Some(lo) = LO.get() else {
-            return;
-        };
         while let Some(offer) = self.pending.take_any() {
-            // The end resets the connection when it is dropped.
-            let _ = offer.claim(&lo.groups, Side::Server).map(drop);
+            offer.leave(Side::Server);
         }
     }
 
@@ -87,27 +81,29 @@ impl SmcSock {
     /// Those of TCP.
     pub(super) fn accept_one(op: &Op<'_, Self>, mut accept: Accept<'_>) -> Result {
         let child = Self::next_child(op, &mut accept)?;
-        let pair = op.pending.take(child.sk());
         let mode = SetOnce::new();
-        if pair.is_none() {
-            mode.populate(Mode::Tcp(Reason::PeerNoSmc));
-        }
+        // From here on the partner is reset if anything fails: the end is dropped then.
+        let end = match op.pending.take(child.sk()) {
+            Some(pair) => match pair.claim(&lo()?.groups, Side::Server) {
+                Claim::End(end) => Some(end),
+                Claim::Done | Claim::Alone => {
+                    mode.populate(Mode::Tcp(Reason::Memory));
+                    None
+                }
+            },
+            None => {
+                mode.populate(Mode::Tcp(Reason::PeerNoSmc));
+                None
+            }
+        };
         let born = accept.graft(op.sk, |_birth| Self::around(child, mode))?;
         Self::open(&born);
         born.tcp()?.share_file(born.socket);
-        match pair {
-            Some(pair) => Self::take_over(&born, &pair),
-            None => Ok(()),
+        if let Some(end) = end {
+            end.attach(born.sk.into());
+            born.decide(born.sk, Mode::Smcd(end));
+            born.check_inner();
         }
-    }
-
-    /// Gives an accepted socket its end of the connection.
-    fn take_over(born: &Op<'_, Self>, pair: &Arc<Offer>) -> Result {
-        let end = pair
-            .claim(&lo()?.groups, Side::Server)?
-            .ok_or(ECONNABORTED)?;
-        end.attach(born.sk.into());
-        born.decide(born.sk, Mode::Smcd(end));
         Ok(())
     }
 

@@ -11,10 +11,7 @@ use super::{
 };
 use crate::{
     clc::wire::decline::Reason,
-    conn::{
-        close::Closed,
-        MsgFlags, //
-    },
+    conn::close::Closed,
     kapi::{
         msg::{
             Flags,
@@ -37,6 +34,7 @@ use crate::{
             TcpState, //
         },
         tcp::TcpSocket,
+        wait::Timeout,
     },
     LO,
 };
@@ -108,7 +106,14 @@ impl StreamSocket for SmcSock {
     }
 
     fn shutdown(op: &Op<'_, Self>, how: Shutdown) -> Result {
-        let standing = Self::standing(op);
+        let mut standing = Self::standing(op);
+        if matches!(standing, Standing::Pending) && op.is_connected() {
+            // TCP is about to send FIN, which no ring would know of: decide now.
+            if let (Some(offer), Some(lo)) = (op.offer(), LO.get()) {
+                offer.withdraw(&lo.offers);
+            }
+            standing = Self::settled(op, Timeout::FOREVER)?;
+        }
         if let Standing::Decided(Mode::Smcd(end)) = standing {
             // The rings first: a peer that sees FIN has seen the flag.
             if op.is_connected() {
@@ -141,7 +146,7 @@ impl StreamSocket for SmcSock {
     fn sendmsg(op: &Op<'_, Self>, msg: &mut MsgHdr, len: usize) -> Result<usize> {
         let flags = msg.flags();
         if let Some(Mode::Smcd(end)) = op.mode() {
-            return Self::signalling(op, flags, end.send(op.sk, msg.source(), MsgFlags::from(flags.0)));
+            return Self::signalling(op, flags, end.send(op.sk, msg.source(), flags));
         }
         if flags.contains(Flags::FASTOPEN) && matches!(Self::standing(op), Standing::Idle) {
             op.fall_back(op.sk, Reason::OptionUnsupported);
@@ -149,7 +154,7 @@ impl StreamSocket for SmcSock {
         let timeout = op.sk.sndtimeo(flags.contains(Flags::DONTWAIT));
         match Self::settled(op, timeout)? {
             Standing::Decided(Mode::Smcd(end)) => {
-                Self::signalling(op, flags, end.send(op.sk, msg.source(), MsgFlags::from(flags.0)))
+                Self::signalling(op, flags, end.send(op.sk, msg.source(), flags))
             }
             Standing::Decided(Mode::Tcp(_)) => Self::through(op, |tcp| tcp.sendmsg(msg, len)),
             // TCP would take the bytes of a thread that is faster than another one's connect().
@@ -172,15 +177,12 @@ impl StreamSocket for SmcSock {
         match standing {
             Standing::Decided(Mode::Smcd(end)) => {
                 msg.clear_name();
-                end.recv(op.sk, msg.dest(), len, MsgFlags::from(flags.0))
+                end.recv(op.sk, msg.dest(), len, flags)
             }
             Standing::Decided(Mode::Tcp(_)) => {
                 Self::through(op, |tcp| tcp.recvmsg(msg, len, flags))
             }
-            _ => {
-                op.sk.take_err()?;
-                Err(ENOTCONN)
-            }
+            _ => Self::nothing_to_read(op),
         }
     }
 
@@ -189,10 +191,7 @@ impl StreamSocket for SmcSock {
         match Self::settled(op, timeout)? {
             Standing::Decided(Mode::Smcd(_)) => splice.copy(op.socket),
             Standing::Decided(Mode::Tcp(_)) => Self::through(op, |tcp| tcp.splice_read(splice)),
-            _ => {
-                op.sk.take_err()?;
-                Err(ENOTCONN)
-            }
+            _ => Self::nothing_to_read(op),
         }
     }
 
@@ -212,7 +211,7 @@ impl StreamSocket for SmcSock {
         }
         op.drop_offer();
         if let Ok(tcp) = op.tcp() {
-            tcp.detach();
+            tcp.detach(op.sk);
         }
         // After `detach` no child is born to us any more.
         op.stop_listening(op.sk);
@@ -226,8 +225,20 @@ impl StreamSocket for SmcSock {
 }
 
 impl SmcSock {
+    /// The result of reading from a socket without a connection.
+    fn nothing_to_read(op: &Op<'_, Self>) -> Result<usize> {
+        op.sk.take_err()?;
+        match op.tcp_sk() {
+            // A connection that failed is at its end.
+            Some(inner) if inner.tcp_state() != TcpState::Listen && inner.shutdown_mask().rcv() => {
+                Ok(0)
+            }
+            _ => Err(ENOTCONN),
+        }
+    }
+
     /// Whether TCP has a connection.
-    fn is_connected(&self) -> bool {
+    pub(super) fn is_connected(&self) -> bool {
         self.tcp_sk().is_some_and(|inner| {
             matches!(
                 inner.tcp_state(),

@@ -12,7 +12,9 @@
  * 5. A spoofed SYN of a client that is connecting pairs nobody.
  * 6. Tuples that are used again at once, by SMC and plain TCP in turn, with a
  *    reset or a clean close between: modes and bytes are of the new connection.
- * 7. A namespace whose last process dies with a live connection: the peer reads
+ * 7. Devices and their addresses come and go while clients connect to them
+ *    (CVE-2025-40064): nobody meets anybody but his server.
+ * 8. A namespace whose last process dies with a live connection: the peer reads
  *    its bytes and then the end.
  */
 
@@ -630,6 +632,75 @@ TEST_F_TIMEOUT(identity, tuples_used_again, 600)
 		close(fd[!(i % 2)]);
 		close(listener);
 	}
+}
+
+struct visitor {
+	const struct smc_ends *ends;
+	int ns;
+	bool stop;
+	int failures;
+	long connected;
+};
+
+/* Connects to an address that may be gone this moment. */
+static void *visit(void *arg)
+{
+	struct visitor *visitor = arg;
+
+	while (!__atomic_load_n(&visitor->stop, __ATOMIC_ACQUIRE)) {
+		struct sockaddr_storage addr;
+		socklen_t len = address(&addr, "10.7.0.1", PORT);
+		int fd = bound_socket(&visitor->ends->client, visitor->ns, "", 0);
+		char byte = 0;
+
+		if (fd < 0)
+			break;
+		smc_set_nonblock(fd, true);
+		connect(fd, (struct sockaddr *)&addr, len);
+		if (smc_poll(fd, POLLIN, 20) & POLLIN && recv(fd, &byte, 1, 0) == 1) {
+			__atomic_add_fetch(&visitor->connected, 1, __ATOMIC_RELAXED);
+			if (byte != '7')
+				__atomic_add_fetch(&visitor->failures, 1, __ATOMIC_RELAXED);
+		}
+		close(fd);
+	}
+	return NULL;
+}
+
+static void *greet(void *arg)
+{
+	int fd;
+
+	while ((fd = accept(*(int *)arg, NULL, NULL)) >= 0) {
+		send(fd, "7", 1, MSG_NOSIGNAL);
+		close(fd);
+	}
+	return NULL;
+}
+
+TEST_F_TIMEOUT(identity, devices_come_and_go, 300)
+{
+	struct visitor visitor = { .ends = variant->ends, .ns = self->ns[0] };
+	pthread_t thread[4], server;
+	int listener;
+
+	listener = listen_at(&variant->ends->server, self->ns[0], "0.0.0.0", PORT);
+	ASSERT_LE(0, listener);
+	ASSERT_EQ(0, pthread_create(&server, NULL, greet, &listener));
+	for (int i = 0; i < 4; i++)
+		ASSERT_EQ(0, pthread_create(&thread[i], NULL, visit, &visitor));
+	for (int i = 0; i < 30; i++) {
+		ASSERT_EQ(0, shell("ip link add dummy7 type veth peer name other7"));
+		ASSERT_EQ(0, configure(self->ns[0], "dummy", 7, 1));
+		ASSERT_EQ(0, shell("ip link del dummy7"));
+	}
+	__atomic_store_n(&visitor.stop, true, __ATOMIC_RELEASE);
+	for (int i = 0; i < 4; i++)
+		ASSERT_EQ(0, pthread_join(thread[i], NULL));
+	ASSERT_EQ(0, shutdown(listener, SHUT_RDWR));
+	ASSERT_EQ(0, pthread_join(server, NULL));
+	EXPECT_EQ(0, visitor.failures);
+	close(listener);
 }
 
 /* A process in ns 1 accepts, sends 100 bytes of @seed and waits to be killed. */

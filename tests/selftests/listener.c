@@ -13,11 +13,17 @@
  * 7. SO_REUSEPORT spreads connections over listeners, all of them SMC.
  * 8. TCP_DEFER_ACCEPT: the child appears with its first data.
  * 9. Children outlive their listener, plain ones included.
+ * 10. IPv4 clients of a dual-stack listener, and v4-mapped addresses.
+ * 11. A storm of clients, SMC and plain, while the listener closes and comes
+ *     back, with and without SYN cookies (CVE-2026-23450).
  */
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/tcp.h>
 #include <signal.h>
+#include <stdio.h>
 #include <sys/epoll.h>
 
 #include "kselftest_harness.h"
@@ -434,6 +440,155 @@ TEST_F(listener, deferred_accept_waits_for_data)
 	ASSERT_LE(0, fd[1]);
 	EXPECT_EQ(0, smc_check_modes(variant->ends, fd));
 	EXPECT_EQ(0, smc_recv_all(fd[1], 33, 0, 100, 100));
+	smc_close_pair(fd);
+}
+
+TEST_F(listener, dual_stack)
+{
+	struct smc_end server = variant->ends->server;
+	struct sockaddr_in6 any = { .sin6_family = AF_INET6 };
+	struct sockaddr_storage addr;
+	socklen_t len = sizeof(any);
+	int listener, fd[2];
+	uint16_t port;
+
+	if (server.domain == AF_SMC)
+		server.protocol = SMCPROTO_SMC6;
+	else
+		server.domain = AF_INET6;
+	listener = smc_socket(&server, 0);
+	ASSERT_LE(0, listener);
+	ASSERT_EQ(0, bind(listener, (struct sockaddr *)&any, len));
+	ASSERT_EQ(0, listen(listener, 4));
+	ASSERT_EQ(0, getsockname(listener, (struct sockaddr *)&any, &len));
+	port = any.sin6_port;
+	for (int i = 0; i < 10; i++) {
+		len = smc_loopback(variant->ends->family, &addr);
+		if (variant->ends->family == AF_INET)
+			((struct sockaddr_in *)&addr)->sin_port = port;
+		else
+			((struct sockaddr_in6 *)&addr)->sin6_port = port;
+		/* ::ffff:127.0.0.1 from an IPv6 socket in every other round. */
+		if (variant->ends->family == AF_INET6 && i % 2)
+			inet_pton(AF_INET6, "::ffff:127.0.0.1",
+				  &((struct sockaddr_in6 *)&addr)->sin6_addr);
+		ASSERT_EQ(0, smc_pair_from(variant->ends, listener, &addr, len, fd));
+		EXPECT_EQ(0, smc_exchange(fd[0], fd[1], i));
+		smc_close_pair(fd);
+	}
+	close(listener);
+}
+
+struct storm {
+	struct smc_end client;
+	const struct sockaddr_storage *addr;
+	socklen_t len;
+	bool stop;
+	long connected;
+};
+
+static void *connect_at_will(void *arg)
+{
+	struct storm *storm = arg;
+
+	while (!__atomic_load_n(&storm->stop, __ATOMIC_ACQUIRE)) {
+		int fd = socket(storm->client.domain, SOCK_STREAM | SOCK_NONBLOCK,
+				storm->client.protocol);
+
+		connect(fd, (struct sockaddr *)storm->addr, storm->len);
+		if (smc_poll(fd, POLLOUT, 20) == POLLOUT && !smc_error(fd))
+			__atomic_add_fetch(&storm->connected, 1, __ATOMIC_RELAXED);
+		send(fd, "x", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+		close(fd);
+	}
+	return NULL;
+}
+
+static int write_sysctl(const char *path, const char *text)
+{
+	int ret, fd = open(path, O_WRONLY);
+
+	if (fd < 0)
+		return -errno;
+	ret = write(fd, text, strlen(text)) < 0 ? -errno : 0;
+	close(fd);
+	return ret;
+}
+
+/* A listener at @addr although connections of an earlier one are left there. */
+static int listen_again(const struct smc_ends *ends, const struct sockaddr_storage *addr,
+			socklen_t len)
+{
+	int fd = smc_socket(&ends->server, 0);
+	int on = 1;
+
+	if (fd < 0)
+		return fd;
+	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) ||
+	    bind(fd, (struct sockaddr *)addr, len) || listen(fd, 8)) {
+		perror("# listen again");
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+TEST_F_TIMEOUT(listener, comes_and_goes_in_a_storm, 600)
+{
+	enum { CLIENTS = 4 };
+	static const char *const cookies[] = { "1", "2" };
+	const struct smc_end tcp = { variant->ends->family, 0, SMC_MODE_PLAIN };
+	int fd[2];
+
+	/*
+	 * The sysctl is of the namespace, so one of our own; a port that is
+	 * nobody's ephemeral one, or a client could connect to itself.
+	 */
+	close(self->fd);
+	ASSERT_EQ(0, smc_netns_new());
+	((struct sockaddr_in *)&self->addr)->sin_port = htons(7000);
+	self->fd = listen_again(variant->ends, &self->addr, self->len);
+	ASSERT_LE(0, self->fd);
+	for (size_t i = 0; i < ARRAY_SIZE(cookies); i++) {
+		struct storm storm[CLIENTS];
+		pthread_t thread[CLIENTS];
+
+		ASSERT_EQ(0, write_sysctl("/proc/sys/net/ipv4/tcp_syncookies", cookies[i]));
+		for (int j = 0; j < CLIENTS; j++) {
+			storm[j] = (struct storm) {
+				.client = j % 2 ? tcp : variant->ends->client,
+				.addr = &self->addr, .len = self->len,
+			};
+			ASSERT_EQ(0, pthread_create(&thread[j], NULL, connect_at_will, &storm[j]));
+		}
+		for (int round = 0; round < 200; round++) {
+			int accepted;
+
+			/* Some children are taken, the others stay in the queue. */
+			ASSERT_EQ(0, smc_set_nonblock(self->fd, true));
+			for (int j = 0; j < 3; j++) {
+				accepted = accept(self->fd, NULL, NULL);
+				if (accepted >= 0)
+					close(accepted);
+			}
+			smc_poll(self->fd, POLLIN, 1);
+			close(self->fd);
+			self->fd = listen_again(variant->ends, &self->addr, self->len);
+			ASSERT_LE(0, self->fd);
+		}
+		for (int j = 0; j < CLIENTS; j++) {
+			__atomic_store_n(&storm[j].stop, true, __ATOMIC_RELEASE);
+			ASSERT_EQ(0, pthread_join(thread[j], NULL));
+		}
+	}
+	/* After all that an honest client is served, whoever else is in the queue. */
+	ASSERT_EQ(0, smc_set_nonblock(self->fd, false));
+	close(self->fd);
+	self->fd = smc_listen(variant->ends, 8, &self->addr, &self->len);
+	ASSERT_LE(0, self->fd);
+	ASSERT_EQ(0, write_sysctl("/proc/sys/net/ipv4/tcp_syncookies", "1"));
+	ASSERT_EQ(0, smc_pair_from(variant->ends, self->fd, &self->addr, self->len, fd));
+	EXPECT_EQ(0, smc_exchange(fd[0], fd[1], 1));
 	smc_close_pair(fd);
 }
 

@@ -9,7 +9,9 @@
 # 3. Sockets are opened all the time while it is loaded and unloaded: each open
 #    gives a socket or says that there is no such protocol (CVE-2026-64005).
 # 4. With C's smc.ko loaded it refuses with EEXIST and one line of log.
-# 5. Loading twice is refused; nothing of it is left after unloading.
+# 5. Memory refused at any point of loading ends in ENOMEM and nothing left, or
+#    in a module that works (CVE-2022-49905).
+# 6. Loading twice is refused; nothing of it is left after unloading.
 
 . "$(dirname "$0")/lib.sh"
 need_module
@@ -102,6 +104,38 @@ case $? in
 4) skip "refuses beside C's smc.ko with one line of log" "this kernel has no smc.ko" ;;
 *) not_ok "refuses beside C's smc.ko with one line of log" "$output" ;;
 esac
+
+# Every allocation of loading refused in turn, a few of them a round on slow machines.
+refused_memory() {
+	local n status output set
+	for set in failslab fail_page_alloc; do
+		echo N > /sys/kernel/debug/$set/ignore-gfp-wait
+		echo 0 > /sys/kernel/debug/$set/verbose
+	done
+	unload || return 1
+	for n in $(seq "${SMC_TEST_STEP:-1}" "${SMC_TEST_STEP:-1}" 4000); do
+		output=$("$probe" load "$SMC_LO_KO" "$n")
+		status=$?
+		if [ $status = 1 ]; then
+			echo "refusal $n: $output"
+			is_loaded || load
+			return 1
+		fi
+		if is_loaded; then
+			"$probe" exchange && unload || { echo "after refusal $n"; return 1; }
+		fi
+		[ $status != 3 ] || break
+	done
+	echo "$n allocations"
+	# Another user of per-namespace state, and then ours again.
+	unshare -n true || return 1
+	load && "$probe" exchange
+}
+if [ -e /sys/kernel/debug/failslab/ignore-gfp-wait ]; then
+	check "memory refused while loading" refused_memory
+else
+	skip "memory refused while loading" "no fault injection in this kernel"
+fi
 
 nothing_left() {
 	local status=0

@@ -7,6 +7,8 @@
  *	smcprobe spin		opens and closes sockets of every kind for ever
  *	smcprobe threads N	N threads open a TCP socket at once; prints how many
  *				of them are SMC sockets (for smc_run)
+ *	smcprobe load FILE N	loads a module whose N-th allocation is refused;
+ *				prints "loaded", the errno, or "no refusal"
  *	smcprobe convert	what each kind of socket() became (for smc_run)
  */
 
@@ -15,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "smc_test.h"
@@ -151,10 +154,30 @@ static int convert(void)
 	return 0;
 }
 
+/* Exit status 0: loaded or refused for lack of memory; 3: nothing was refused. */
+static int load_with_refusal(const char *file, const char *n)
+{
+	int module = open(file, O_RDONLY), nth = open("/proc/thread-self/fail-nth", O_RDWR);
+	char text[16] = "";
+	int ret;
+
+	if (module < 0 || nth < 0 || pwrite(nth, n, strlen(n), 0) < 0)
+		return 1;
+	ret = syscall(SYS_finit_module, module, "", 0) ? errno : 0;
+	if (pread(nth, text, sizeof(text) - 1, 0) < 0 || pwrite(nth, "0", 1, 0) < 0)
+		return 1;
+	puts(ret ? strerrorname_np(ret) : "loaded");
+	if (atoi(text))
+		return ret ? 1 : 3;
+	return ret == 0 || ret == ENOMEM || ret == ENOBUFS ? 0 : 1;
+}
+
 int main(int argc, char **argv)
 {
 	if (argc == 3 && !strcmp(argv[1], "threads"))
 		return open_together(atoi(argv[2]));
+	if (argc == 4 && !strcmp(argv[1], "load"))
+		return load_with_refusal(argv[2], argv[3]);
 	if (argc == 2 && !strcmp(argv[1], "exchange"))
 		return exchange();
 	if (argc == 2 && !strcmp(argv[1], "spin"))
@@ -163,6 +186,6 @@ int main(int argc, char **argv)
 		return convert();
 	if (argc == 2)
 		return hold(argv[1]);
-	fprintf(stderr, "usage: smcprobe KIND | exchange | spin | threads N | convert\n");
+	fprintf(stderr, "usage: smcprobe KIND | exchange | spin | threads N | load FILE N | convert\n");
 	return 2;
 }

@@ -12,7 +12,7 @@ pub mod barrier {
     use std::sync::atomic::fence;
 
     /// The full barrier between processors.
-    pub fn smp_mb() {
+    pub fn smp_mb(_: super::atomic::Full) {
         fence(std::sync::atomic::Ordering::SeqCst);
     }
 }
