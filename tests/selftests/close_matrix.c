@@ -2,9 +2,10 @@
 /*
  * Closing in every order looks as on TCP.
  *
- * 1. Every sequence, up to SMC_TEST_DEPTH (default 3) long, of send, recv, each
- *    shutdown, close and close with linger 0, at either end, gives the results,
- *    errnos and poll masks of TCP after every step.
+ * 1. Every sequence of SMC_TEST_DEPTH (default 2) steps, and SMC_TEST_SEQUENCES
+ *    (default 200) longer ones, of send, recv, each shutdown, close and close
+ *    with linger 0, at either end, gives the results, errnos and poll masks of
+ *    TCP after every step.
  * 2. So do the calls that follow: two sends (the first after a clean close
  *    succeeds), two reads, SO_ERROR once, getpeername.
  * 3. The same when data lies unread at either end at the start.
@@ -36,7 +37,7 @@ static const char *const step_name[STEPS] = {
 	"send", "recv", "shut_rd", "shut_wr", "shut_rdwr", "close", "reset",
 };
 
-#define DEPTH	4
+#define DEPTH	6
 
 /* A sequence: step i is done by end[i]; @unread has a bit for each end. */
 struct sequence {
@@ -186,7 +187,7 @@ static int play_depth(const struct smc_ends *ends, int unread)
 {
 	struct sequence sequence = { .unread = unread };
 	static const bool closed[2];
-	int depth = smc_parameter("SMC_TEST_DEPTH", unread ? 2 : 3);
+	int depth = smc_parameter("SMC_TEST_DEPTH", 2);
 
 	return play_all(ends, &sequence, depth < DEPTH ? depth : DEPTH, closed);
 }
@@ -194,6 +195,31 @@ static int play_depth(const struct smc_ends *ends, int unread)
 TEST_F_TIMEOUT(close_matrix, every_sequence, 1700)
 {
 	EXPECT_EQ(0, play_depth(variant->ends, 0));
+}
+
+/* Sequences of three to six steps, the same ones in every run. */
+TEST_F_TIMEOUT(close_matrix, longer_sequences, 1700)
+{
+	long count = smc_parameter("SMC_TEST_SEQUENCES", 200);
+	unsigned int seed = 1;
+	int wrong = 0;
+
+	for (long i = 0; i < count && wrong < 10; i++) {
+		struct sequence sequence = { .unread = rand_r(&seed) % 4 };
+		int length = 3 + rand_r(&seed) % (DEPTH - 2);
+		bool closed[2] = { false, false };
+
+		while (sequence.length < length && !(closed[0] && closed[1])) {
+			int end = closed[0] ? 1 : closed[1] ? 0 : rand_r(&seed) / 7 % 2;
+			enum step step = rand_r(&seed) / 7 % STEPS;
+
+			sequence.step[sequence.length] = step;
+			sequence.end[sequence.length++] = end;
+			closed[end] = step == CLOSE || step == RESET;
+		}
+		wrong += !smc_same_as_tcp(variant->ends, play, &sequence);
+	}
+	EXPECT_EQ(0, wrong);
 }
 
 TEST_F_TIMEOUT(close_matrix, every_sequence_with_unread_data, 1700)

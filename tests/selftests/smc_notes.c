@@ -73,7 +73,7 @@ void smc_note_poll(struct smc_notes *notes, int fd)
  */
 void smc_settle(const int fd[2])
 {
-	const struct timespec pause = { .tv_nsec = 200000 };
+	const struct timespec pause = { .tv_nsec = 50000 };
 	short last[2] = { -1, -1 };
 	int equal = 0;
 
