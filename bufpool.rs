@@ -154,7 +154,7 @@ impl Ring {
     ///
     /// Process context, may sleep. The caller is the sender, and has seen that the reader is done
     /// with what was there.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn fill(
         &self,
         at: Position,
@@ -180,7 +180,7 @@ impl Ring {
     /// # Context
     ///
     /// Process context, may sleep. The caller is the reader, and has seen these bytes published.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn drain(
         &self,
         at: Position,

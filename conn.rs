@@ -62,6 +62,7 @@ use kernel::{
             Full,
             Relaxed, //
         },
+        barrier::smp_mb,
         new_mutex,
         Arc,
         Mutex,
@@ -161,6 +162,17 @@ impl End {
         self.sk.as_ref().map(|sk| &**sk)
     }
 
+    /// The socket that must be told of what was published just now, if there is one yet: who takes
+    /// the end later sees what was published.
+    #[inline]
+    fn announced(&self) -> Option<&Sk> {
+        self.sk().or_else(|| {
+            // Publish before looking for whom to tell: pairs with the fence in `take()`.
+            smp_mb(Full);
+            self.sk()
+        })
+    }
+
     /// Lets the end die of `err`, unless it is dead; afterwards its socket has, or has had, the
     /// error.
     ///
@@ -185,6 +197,9 @@ impl End {
         if !self.sk.populate(sk) {
             return;
         }
+        // Be there before looking at what the peer did: pairs with the fence in `announced()`, and
+        // with `Channel::raise()`, which is fully ordered.
+        smp_mb(Full);
         let mut fate = self.fate.lock();
         if let (Fate::Dead(pending), Some(sk)) = (&mut *fate, self.sk()) {
             if let Some(err) = pending.take() {
@@ -343,9 +358,14 @@ impl Connection {
         }
 
         let consumed = incoming.channel.consumed();
+        let sent = outgoing.channel.observe();
         let mut flags = Flags::NONE;
         let before = incoming.channel.raise(|word| {
-            flags = close::reader_closes(word, consumed, reset);
+            flags = if close::is_over(word, sent) {
+                Flags::RX_CLOSED
+            } else {
+                close::reader_closes(word, consumed, reset)
+            };
             flags
         });
         let closed = close::outcome(before, flags);
@@ -546,6 +566,7 @@ impl Endpoint {
     /// - `ECONNRESET` - the connection was reset, or whatever else it died of; reported once.
     /// - `EAGAIN` - nothing there, and no time to wait.
     /// - `EFAULT` - the caller's memory cannot be written.
+    /// - `EINVAL` - urgent data was asked for.
     /// - `ERESTARTSYS`, `EINTR` - a signal is pending.
     ///
     /// # Context
@@ -585,6 +606,12 @@ impl Endpoint {
                 .raise(|_| Flags::TX_SHUT);
         }
         sk.add_shutdown(how);
+        if sk.shutdown_mask().both() {
+            self.conn
+                .incoming(self.side)
+                .channel
+                .raise(|_| Flags::RX_REFUSED);
+        }
         if how.send() {
             self.conn.end(self.side.peer()).wake();
         }
@@ -631,15 +658,22 @@ impl Endpoint {
                 .has(Flags::TX_SHUT.with(Flags::TX_ABORT))
     }
 
+    /// Whether the connection was reset, by whomever (TCP_CLOSE).
+    ///
+    /// # Context
+    ///
+    /// Any.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.outgoing_word().has(Flags::TX_ABORT) || self.incoming_word().has(Flags::TX_ABORT)
+    }
+
     /// Whether the peer's end has done what makes TCP send RST.
     ///
     /// # Context
     ///
     /// Any.
     pub(crate) fn explains_rst(&self) -> bool {
-        self.peer_closed()
-            || self.outgoing_word().has(Flags::TX_ABORT)
-            || self.incoming_word().has(Flags::TX_ABORT)
+        self.peer_closed() || self.is_dead()
     }
 
     /// How many bytes could be read now (`FIONREAD`).
@@ -997,6 +1031,39 @@ mod tests {
         assert_eq!(fixture.b_receives(&mut got)?, 0);
         assert_eq!(fixture.b_sends(b"back")?, 4);
         assert_eq!(fixture.a_receives(&mut got)?, 4);
+        Ok(())
+    }
+
+    #[test]
+    fn nobody_is_reset_when_both_ends_had_finished() -> Result {
+        let fixture = Fixture::new()?;
+        fixture.a_sends(b"unread")?;
+        fixture.b_sends(b"read")?;
+        fixture.client.shutdown(fixture.a.sk(), Shutdown::SEND);
+        fixture.server.shutdown(fixture.b.sk(), Shutdown::SEND);
+        assert_eq!(fixture.server.close(true), Closed::Clean);
+        assert_eq!(fixture.polls(Side::Client) & close::event::ERR, 0);
+        let mut got = [0; 8];
+        assert_eq!(fixture.a_receives(&mut got)?, 4);
+        assert_eq!(fixture.a_receives(&mut got)?, 0);
+        assert_eq!(fixture.a_sends(b"x"), Err(EPIPE));
+        Ok(())
+    }
+
+    #[test]
+    fn sending_to_an_end_that_shut_down_both_directions_resets_both() -> Result {
+        let fixture = Fixture::new()?;
+        fixture.a_sends(b"kept")?;
+        fixture.server.shutdown(fixture.b.sk(), Shutdown::RCV);
+        assert_eq!(fixture.a_sends(b"too")?, 3);
+        fixture.server.shutdown(fixture.b.sk(), Shutdown::SEND);
+        assert_eq!(fixture.a_sends(b"dropped")?, 7);
+        assert_eq!(fixture.a_sends(b"x"), Err(EPIPE));
+        assert!(fixture.server.is_dead());
+        assert_eq!(fixture.b_sends(b"x"), Err(ECONNRESET));
+        let mut got = [0; 16];
+        assert_eq!(fixture.b_receives(&mut got)?, 7);
+        assert_eq!(fixture.b_receives(&mut got)?, 0);
         Ok(())
     }
 

@@ -20,7 +20,7 @@ pub(crate) const MAX_UNREAD: usize = 1 << 27;
 /// A position in the byte stream of one direction, in bytes since it was opened.
 ///
 /// Positions wrap, so there is no order among them, only the distance of two that are known to be
-/// close. They are compared modulo 2^61 (2^29 on 32-bit machines), a multiple of every ring size.
+/// close. They are compared modulo 2^60 (2^28 on 32-bit machines), a multiple of every ring size.
 ///
 /// # Invariants
 ///
@@ -99,7 +99,7 @@ pub(crate) struct Flags(usize);
 
 impl Flags {
     /// The number of bits they take in a [`Control`] word.
-    const BITS: u32 = 3;
+    const BITS: u32 = 4;
     const MASK: usize = (1 << Self::BITS) - 1;
 
     /// No flag.
@@ -116,6 +116,10 @@ impl Flags {
     ///
     /// `peer_conn_closed` in a CDC message.
     pub(crate) const RX_CLOSED: Self = Self(4);
+    /// The reader has shut down both directions. It reads what is there; more is a reset.
+    ///
+    /// Not in a CDC message: SMC discards what arrives for such an end.
+    pub(crate) const RX_REFUSED: Self = Self(8);
 
     /// These flags and `other`.
     pub(crate) const fn with(self, other: Self) -> Self {

@@ -9,9 +9,12 @@
 //! | event at one end                     | its own direction | the other direction  |
 //! |--------------------------------------|-------------------|----------------------|
 //! | `shutdown(SHUT_WR)`                  | `TX_SHUT`         |                      |
+//! | both directions shut down            | `TX_SHUT`         | `RX_REFUSED`         |
 //! | close, everything read               | `TX_SHUT`         | `RX_CLOSED`          |
 //! | close with unread data, or linger 0  | `TX_ABORT`        | `RX_CLOSED|TX_ABORT` |
 //! | first send to an end that has closed | `TX_ABORT`        |                      |
+//! | or refuses                           |                   |                      |
+//! | close after both ends were shut      | `TX_SHUT`         | `RX_CLOSED`          |
 //! | death seen from outside              | `TX_ABORT`        | `TX_ABORT`           |
 //!
 //! A close changes the other direction first, because that change decides whether data was left
@@ -49,6 +52,13 @@ pub(crate) fn reader_closes(word: Control, consumed: Position, reset: bool) -> F
     } else {
         Flags::RX_CLOSED
     }
+}
+
+/// Whether both ends have finished sending, as the two words of an end say.
+///
+/// TCP has closed the connection then: nobody is left to be reset, whatever is unread.
+pub(crate) fn is_over(incoming: Control, outgoing: Control) -> bool {
+    incoming.has(Flags::TX_SHUT) && outgoing.has(Flags::TX_SHUT)
 }
 
 /// How the close went that found `word` and added `flags` to it.
@@ -92,9 +102,11 @@ pub(crate) enum SendGate {
     Shut,
     /// The connection was reset.
     Aborted,
-    /// The reader closed with everything read, and nothing was sent since.
+    /// The reader closed with everything read, or has shut down both directions, and nothing was
+    /// sent since.
     ///
-    /// TCP takes the bytes, and learns by the answer that nobody wants them.
+    /// TCP takes the bytes, and learns by the answer that nobody wants them: RST by
+    /// `tcp_rcv_state_process()` in FIN-WAIT with `RCV_SHUTDOWN`, or without a socket.
     ReaderGone,
 }
 
@@ -104,7 +116,7 @@ pub(crate) fn send_gate(word: Control) -> SendGate {
         SendGate::Aborted
     } else if word.has(Flags::TX_SHUT) {
         SendGate::Shut
-    } else if word.has(Flags::RX_CLOSED) {
+    } else if word.has(Flags::RX_CLOSED.with(Flags::RX_REFUSED)) {
         SendGate::ReaderGone
     } else {
         SendGate::Open

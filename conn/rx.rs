@@ -82,6 +82,8 @@ struct Request<'a> {
     side: Side,
     sk: &'a Sk,
     len: usize,
+    /// How many bytes are worth returning.
+    target: usize,
     flags: msg::Flags,
     /// How many bytes there are so far.
     got: usize,
@@ -101,19 +103,23 @@ impl Connection {
         len: usize,
         flags: msg::Flags,
     ) -> Result<usize> {
+        if flags.contains(msg::Flags::OOB) {
+            // There is never any: what was sent as urgent is part of the stream (`tcp_recv_urg()`).
+            return Err(EINVAL);
+        }
         let mut request = Request {
             side,
             sk,
             len,
+            target: sk.rcvlowat(flags.contains(msg::Flags::WAITALL), len).max(1),
             flags,
             got: 0,
             next: None,
         };
         let timeout = sk.rcvtimeo(flags.contains(msg::Flags::DONTWAIT));
-        let target = sk.rcvlowat(flags.contains(msg::Flags::WAITALL), len).max(1);
-        match self.attempt(&mut request, to, target, timeout) {
+        match self.attempt(&mut request, to, timeout) {
             Some(result) => result,
-            None => self.recv_waiting(&mut request, to, target, timeout),
+            None => self.recv_waiting(&mut request, to, timeout),
         }
     }
 
@@ -123,7 +129,6 @@ impl Connection {
         &self,
         request: &mut Request<'_>,
         to: &mut IovIterDest<'_>,
-        target: usize,
         mut timeout: Timeout,
     ) -> Result<usize> {
         if !timeout.expired() {
@@ -132,7 +137,7 @@ impl Connection {
         pin_init::stack_pin_init!(let waiter = Waiter::new(request.sk));
         let mut waiter = waiter;
         loop {
-            if let Some(result) = self.attempt(request, to, target, timeout) {
+            if let Some(result) = self.attempt(request, to, timeout) {
                 return result;
             }
             timeout = waiter.as_mut().wait(timeout);
@@ -148,9 +153,15 @@ impl Connection {
         }
         let channel = &self.incoming(request.side).channel;
         let start = Instant::<Monotonic>::now();
-        let seen = channel.observe();
-        while channel.observe() == seen
+        // What a message that came since the last look ends, too.
+        let is_idle = || {
+            let consumed = channel.consumed();
+            let word = channel.observe();
+            word.unread(consumed) == Some(0) && close::read_end(word) == ReadEnd::Open
+        };
+        while is_idle()
             && !request.sk.has_err()
+            && !request.sk.shutdown_mask().rcv()
             && !need_resched()
             && signal_error(Timeout::FOREVER).is_none()
             && start.elapsed() < budget
@@ -164,7 +175,6 @@ impl Connection {
         &self,
         request: &mut Request<'_>,
         to: &mut IovIterDest<'_>,
-        target: usize,
         timeout: Timeout,
     ) -> Option<Result<usize>> {
         let stop = if request.flags.contains(msg::Flags::PEEK) {
@@ -173,7 +183,7 @@ impl Connection {
             self.pull(request, to)
         };
         let end = match stop {
-            Ok(Stop::Dry(end)) if request.got < target => end,
+            Ok(Stop::Dry(end)) if request.got < request.target => end,
             Ok(Stop::Fault) if request.got == 0 => return Some(Err(EFAULT)),
             Err(err) if request.got == 0 => return Some(Err(err)),
             _ => return Some(Ok(request.got)),
@@ -224,7 +234,7 @@ impl Connection {
             if request.got >= request.len {
                 return Ok(Stop::Done);
             }
-            let there = self.first_ring(request.side, &mut rx, unread)?;
+            let (there, is_sealed) = self.first_ring(request.side, &mut rx, unread)?;
             let head = rx.head.as_ref().ok_or(EIO)?;
             let is_large = head.size() > KEEP;
             let len = there.min(request.len - request.got).min(CHUNK);
@@ -247,28 +257,32 @@ impl Connection {
                 // Nothing is left; what was only needed for much need not stay.
                 if is_large {
                     self.drop_idle(request.side, &mut rx);
-                } else {
+                } else if is_sealed {
                     self.drop_drained(request.side, &mut rx);
+                }
+                if request.got >= request.target {
+                    return Ok(Stop::Done);
                 }
             }
         }
     }
 
-    /// Makes `rx.head` the ring with the next byte; says how many of the `unread` ones are there.
+    /// Makes `rx.head` the ring with the next byte; says how many of the `unread` ones are there,
+    /// and whether the stream goes on in another ring.
     ///
     /// # Errors
     ///
     /// - `EIO` - there is no such ring.
     #[inline]
-    fn first_ring(&self, side: Side, rx: &mut Rx, unread: usize) -> Result<usize> {
+    fn first_ring(&self, side: Side, rx: &mut Rx, unread: usize) -> Result<(usize, bool)> {
         loop {
             if let Some(head) = &rx.head {
                 let Some(end) = head.sealed() else {
-                    return Ok(unread);
+                    return Ok((unread, false));
                 };
                 let there = end.checked_since(rx.consumed).ok_or(EIO)?;
                 if there > 0 {
-                    return Ok(there.min(unread));
+                    return Ok((there.min(unread), true));
                 }
                 self.drop_drained(side, rx);
             }
@@ -280,6 +294,7 @@ impl Connection {
     }
 
     /// Gives back the first ring if the stream goes on in another one from here.
+    #[cold]
     fn drop_drained(&self, side: Side, rx: &mut Rx) {
         let sealed = rx.head.as_ref().and_then(|head| head.sealed());
         if sealed != Some(rx.consumed) {

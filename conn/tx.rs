@@ -301,21 +301,26 @@ impl Connection {
             let len = wanted.min(room);
             let copied = tail.fill(word.position(), tx.written, len, from)?;
             if copied > 0 {
-                // A refused publication is for the gate to judge, at the top.
                 match direction.channel.publish(word, copied) {
                     Ok(word) => {
                         tx.written = tx.written.saturating_add(copied);
                         *sent += copied;
                         self.announce(side, word);
                     }
-                    Err(found) if close::send_gate(found) == SendGate::ReaderGone => {
-                        *sent += copied;
+                    // A refused publication is for the gate to judge, at the top.
+                    Err(found) => {
+                        if close::send_gate(found) == SendGate::ReaderGone {
+                            *sent += copied;
+                        }
+                        continue;
                     }
-                    Err(_) => {}
                 }
             }
             if copied < len {
                 return Ok(Stop::Fault);
+            }
+            if from.is_empty() {
+                return Ok(Stop::Done);
             }
         }
     }
@@ -324,7 +329,7 @@ impl Connection {
     /// (`tcp_data_ready()`).
     #[inline]
     fn announce(&self, side: Side, word: Control) {
-        let Some(peer) = self.end(side.peer()).sk() else {
+        let Some(peer) = self.end(side.peer()).announced() else {
             return;
         };
         let wanted = peer.rcvlowat(false, usize::MAX);
@@ -337,12 +342,16 @@ impl Connection {
         peer.data_ready();
     }
 
-    /// Answers what was sent to an end that had closed, as the peer's RST would.
+    /// Answers what was sent to an end that had closed or refuses it, as the peer's RST would.
     #[cold]
     fn refuse(&self, side: Side) {
+        let channel = &self.outgoing(side).channel;
         self.end(side).die(EPIPE);
-        self.outgoing(side).channel.raise(|_| Flags::TX_ABORT);
+        self.end(side.peer())
+            .die(close::reset_error(channel.observe()));
+        channel.raise(|_| Flags::TX_ABORT);
         self.end(side).wake();
+        self.end(side.peer()).wake();
     }
 
     /// Gives up the last ring, for there is nobody left to read it.

@@ -160,7 +160,7 @@ impl Memory {
     ///
     /// Process context, may sleep (page faults). The caller is the sender to which the range
     /// belongs at this time.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn fill(
         &self,
         at: usize,
@@ -188,7 +188,7 @@ impl Memory {
     ///
     /// Process context, may sleep (page faults). The caller is the reader to which the range
     /// belongs at this time.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn drain(&self, at: usize, len: usize, to: &mut IovIterDest<'_>) -> Result<usize> {
         let iter = to.as_raw();
         self.each_piece(at, len, |piece, len| {

@@ -26,12 +26,11 @@ pub(crate) enum Effort {
 ///
 /// # Invariants
 ///
-/// `folio` is a folio of `PAGE_SIZE << order` bytes in the direct map at `address`, of which this
+/// `folio` is a folio in the direct map at `address`, of which this
 /// value owns a reference.
 pub(crate) struct Folio {
     folio: NonNull<bindings::folio>,
     address: NonNull<u8>,
-    order: u32,
 }
 
 // SAFETY: A folio may be used and freed by any task.
@@ -66,17 +65,10 @@ impl Folio {
         Ok(Self {
             folio,
             address: NonNull::new(address.cast()).ok_or(ENOMEM)?,
-            order,
         })
     }
 
-    /// The size in bytes.
-    #[inline]
-    pub(crate) fn size(&self) -> usize {
-        PAGE_SIZE << self.order
-    }
-
-    /// The first of [`Self::size`] bytes, which exist as long as `self`.
+    /// The first of its bytes, which exist as long as `self`.
     #[inline]
     pub(crate) fn address(&self) -> NonNull<u8> {
         self.address

@@ -434,7 +434,7 @@ impl Sk {
         }
     }
 
-    /// The number of times the connection was dissolved by `connect(AF_UNSPEC)`.
+    /// The inode number of the file that holds the socket, 0 without.
     pub(crate) fn inode(&self) -> u64 {
         // SAFETY: `self` is a live socket.
         unsafe { bindings::sock_i_ino(self.0.get()) }.try_into().unwrap_or(0)

@@ -72,6 +72,12 @@ impl StreamSocket for SmcSock {
     }
 
     fn getname(op: &Op<'_, Self>, addr: *mut c_void, peer: c_int) -> Result<c_int> {
+        // TCP has a peer until it is reset, which the rings know first.
+        if let (Some(Mode::Smcd(end)), 1) = (op.mode(), peer) {
+            if end.is_dead() {
+                return Err(ENOTCONN);
+            }
+        }
         op.tcp()?.getname(addr, peer)
     }
 
@@ -115,6 +121,9 @@ impl StreamSocket for SmcSock {
             standing = Self::settled(op, Timeout::FOREVER)?;
         }
         if let Standing::Decided(Mode::Smcd(end)) = standing {
+            if end.is_dead() {
+                return Err(ENOTCONN);
+            }
             // The rings first: a peer that sees FIN has seen the flag.
             if op.is_connected() {
                 end.shutdown(op.sk, how);
@@ -149,6 +158,8 @@ impl StreamSocket for SmcSock {
             return Self::signalling(op, flags, end.send(op.sk, msg.source(), flags));
         }
         if flags.contains(Flags::FASTOPEN) && matches!(Self::standing(op), Standing::Idle) {
+            // As connect(), which this is.
+            op.tcp()?.share_file(op.socket);
             op.fall_back(op.sk, Reason::OptionUnsupported);
         }
         let timeout = op.sk.sndtimeo(flags.contains(Flags::DONTWAIT));
@@ -190,7 +201,11 @@ impl StreamSocket for SmcSock {
         let timeout = op.sk.rcvtimeo(splice.nonblock(op.socket));
         match Self::settled(op, timeout)? {
             Standing::Decided(Mode::Smcd(_)) => splice.copy(op.socket),
-            Standing::Decided(Mode::Tcp(_)) => Self::through(op, |tcp| tcp.splice_read(splice)),
+            Standing::Decided(Mode::Tcp(_)) => {
+                // TCP looks at it without asking whether it is there.
+                op.tcp()?.share_file(op.socket);
+                Self::through(op, |tcp| tcp.splice_read(splice))
+            }
             _ => Self::nothing_to_read(op),
         }
     }

@@ -137,6 +137,18 @@ fn a_reset_after_the_end_of_stream_is_epipe_and_hides_behind_it() {
 }
 
 #[test]
+fn an_end_that_shut_down_both_directions_resets_whoever_sends() {
+    let mut pair = Pair::new();
+    // A shuts down both: B may still send, once, and both get the error of their state.
+    pair.to_b = pair.to_b.raise(Flags::TX_SHUT);
+    pair.to_a = pair.to_a.raise(Flags::RX_REFUSED);
+    assert_eq!(send_gate(pair.to_a), SendGate::ReaderGone);
+    assert_eq!(pair.b_polls(false), READ | WRITE | event::RDHUP);
+    assert_eq!(reset_error(pair.to_b).to_errno(), EPIPE.to_errno());
+    assert_eq!(reset_error(pair.to_a).to_errno(), ECONNRESET.to_errno());
+}
+
+#[test]
 fn half_closed_connections_go_on_in_the_other_direction() {
     let mut pair = Pair::new();
     pair.to_a = pair.to_a.raise(Flags::TX_SHUT);
@@ -165,8 +177,8 @@ fn a_second_close_of_a_dead_connection_is_a_reset() {
 #[test]
 fn poll_agrees_with_the_calls_for_all_flags() {
     let flags = |bits: usize| Control::from_raw(bits);
-    for incoming in (0..8).map(flags) {
-        for outgoing in (0..8).map(flags) {
+    for incoming in (0..16).map(flags) {
+        for outgoing in (0..16).map(flags) {
             let view = PollView {
                 incoming,
                 outgoing,

@@ -44,7 +44,10 @@ fn distances_that_cannot_be_are_none() {
 
 #[test]
 fn flags_stay_when_the_position_wraps() {
-    let all = Flags::TX_SHUT.with(Flags::TX_ABORT).with(Flags::RX_CLOSED);
+    let all = Flags::TX_SHUT
+        .with(Flags::TX_ABORT)
+        .with(Flags::RX_CLOSED)
+        .with(Flags::RX_REFUSED);
     let word = Control::new().raise(all).advance(last().into_raw());
     assert_eq!(word.position(), last());
     let word = word.advance(1);
@@ -106,8 +109,8 @@ proptest! {
     }
 
     #[test]
-    fn a_word_is_its_position_and_flags(raw: usize, bytes in 0..=MAX_UNREAD, which in 0..8_u8) {
-        let flags = [Flags::TX_SHUT, Flags::TX_ABORT, Flags::RX_CLOSED]
+    fn a_word_is_its_position_and_flags(raw: usize, bytes in 0..=MAX_UNREAD, which in 0..16_u8) {
+        let flags = [Flags::TX_SHUT, Flags::TX_ABORT, Flags::RX_CLOSED, Flags::RX_REFUSED]
             .into_iter()
             .enumerate()
             .filter(|(bit, _)| which & (1 << bit) != 0)
