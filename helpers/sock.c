@@ -30,6 +30,36 @@ void rust_helper_lock_sock(struct sock *sk)
 	lock_sock(sk);
 }
 
+void rust_helper_local_bh_disable(void)
+{
+	local_bh_disable();
+}
+
+void rust_helper_local_bh_enable(void)
+{
+	local_bh_enable();
+}
+
+void rust_helper_bh_lock_sock(struct sock *sk)
+{
+	bh_lock_sock(sk);
+}
+
+void rust_helper_bh_unlock_sock(struct sock *sk)
+{
+	bh_unlock_sock(sk);
+}
+
+bool rust_helper_sock_owned_by_user(struct sock *sk)
+{
+	return sock_owned_by_user(sk);
+}
+
+bool rust_helper_sock_flag_dead(struct sock *sk)
+{
+	return sock_flag(sk, SOCK_DEAD);
+}
+
 void rust_helper_sock_orphan(struct sock *sk)
 {
 	sock_orphan(sk);
@@ -154,6 +184,11 @@ void rust_helper_sk_callback_write_unlock(struct sock *sk)
 void rust_helper_sk_assign_wq(struct sock *sk, struct socket *sock)
 {
 	rcu_assign_pointer(sk->sk_wq, &sock->wq);
+}
+
+void rust_helper_sk_clear_wq(struct sock *sk)
+{
+	RCU_INIT_POINTER(sk->sk_wq, NULL);
 }
 
 void rust_helper_sk_assign_user_data_nocopy(struct sock *sk, void *data)

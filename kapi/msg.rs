@@ -50,6 +50,11 @@ impl Flags {
     }
 }
 
+/// Whether the file flags of a call forbid waiting.
+pub(crate) fn is_nonblock(flags: c_int) -> bool {
+    u32::try_from(flags).is_ok_and(|flags| flags & bindings::O_NONBLOCK != 0)
+}
+
 /// A message to send, or room for one to receive.
 #[repr(transparent)]
 pub(crate) struct MsgHdr(Opaque<bindings::msghdr>);

@@ -11,6 +11,9 @@
 //! C headers: [`include/net/tcp.h`](srctree/include/net/tcp.h),
 //! [`include/net/inet_connection_sock.h`](srctree/include/net/inet_connection_sock.h)
 
+pub(crate) mod child;
+pub(crate) mod stream;
+
 use super::{
     bindings,
     msg::{
@@ -703,6 +706,19 @@ impl TcpSocket {
         let op = self.ops().connect.ok_or(EOPNOTSUPP)?;
         // SAFETY: A live socket, and an address as long as it says.
         to_result(unsafe { op(self.0.as_ptr(), addr.ptr, addr.len, flags) })
+    }
+
+    /// `connect()` to nowhere: dissolves the connection, so that the socket may connect again.
+    ///
+    /// # Errors
+    ///
+    /// Those of TCP.
+    pub(crate) fn disconnect(&self) -> Result {
+        let op = self.ops().connect.ok_or(EOPNOTSUPP)?;
+        let mut addr = bindings::__kernel_sockaddr_storage::default();
+        let len = c_int::try_from(size_of::<bindings::sa_family_t>()).map_err(|_| EINVAL)?;
+        // SAFETY: A live socket, and an address as long as it says, of the family AF_UNSPEC.
+        to_result(unsafe { op(self.0.as_ptr(), (&raw mut addr).cast(), len, 0) })
     }
 
     /// `listen()`, with the owner's hooks for SYNs and children.
