@@ -225,6 +225,7 @@ impl StreamSocket for SmcSock {
             }
         }
         op.drop_offer();
+        op.drop_peer();
         if let Ok(tcp) = op.tcp() {
             tcp.detach(op.sk);
         }
