@@ -520,8 +520,10 @@ impl QueueLength {
 /// The socket options that need more than being passed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SocketOption {
-    /// Any of level `SOL_SOCKET` but the next.
+    /// Any of level `SOL_SOCKET` but the next ones.
     Socket,
+    /// `SO_RCVLOWAT`, `SO_SNDBUF`: what whoever waits is compared with.
+    Threshold,
     /// `SO_ZEROCOPY`.
     ZeroCopy,
     /// `TCP_ULP`.
@@ -546,6 +548,10 @@ impl SocketOption {
         };
         match (level, name) {
             (bindings::SOL_SOCKET, bindings::SO_ZEROCOPY) => Self::ZeroCopy,
+            (
+                bindings::SOL_SOCKET,
+                bindings::SO_RCVLOWAT | bindings::SO_SNDBUF | bindings::SO_SNDBUFFORCE,
+            ) => Self::Threshold,
             (bindings::SOL_SOCKET, _) => Self::Socket,
             (bindings::SOL_TCP, bindings::TCP_ULP) => Self::Ulp,
             (bindings::SOL_TCP, bindings::TCP_DEFER_ACCEPT) => Self::DeferAccept,
