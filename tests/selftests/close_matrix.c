@@ -176,7 +176,7 @@ static int play_all(const struct smc_ends *ends, struct sequence *sequence, int 
 				wrong += play_all(ends, sequence, depth, now);
 			sequence->length--;
 			/* Enough to see what is wrong. */
-			if (wrong > 20)
+			if (wrong > 5)
 				return wrong;
 		}
 	}
@@ -204,7 +204,7 @@ TEST_F_TIMEOUT(close_matrix, longer_sequences, 1700)
 	unsigned int seed = 1;
 	int wrong = 0;
 
-	for (long i = 0; i < count && wrong < 10; i++) {
+	for (long i = 0; i < count && wrong < 5; i++) {
 		struct sequence sequence = { .unread = rand_r(&seed) % 4 };
 		int length = 3 + rand_r(&seed) % (DEPTH - 2);
 		bool closed[2] = { false, false };

@@ -302,7 +302,7 @@ TEST_F_TIMEOUT(diag, dumps_under_load, 900)
 		.ends = variant->ends, .addr = &self->addr, .len = self->len,
 		.listener = self->listener,
 	};
-	const struct timespec pause = { .tv_sec = smc_parameter("SMC_TEST_SECONDS", 10) / 2 + 1 };
+	const struct timespec pause = { .tv_sec = smc_parameter("SMC_TEST_SECONDS", 5) / 2 + 1 };
 	pthread_t thread[ARRAY_SIZE(jobs)], accepter[2];
 
 	for (size_t i = 0; i < ARRAY_SIZE(jobs); i++)

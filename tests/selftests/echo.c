@@ -93,12 +93,15 @@ TEST_F(echo, sizes_around_powers_of_two)
 
 TEST_F_TIMEOUT(echo, sixty_four_mebibytes, 300)
 {
-	ASSERT_EQ(0, there_and_back(self->fd, 64 * MIB, 256 * KIB));
+	/* The full size where it matters; the others differ by how they were opened. */
+	bool full = variant->ends == &smc_ends_tcp || variant->ends == &smc_ends_smc;
+
+	ASSERT_EQ(0, there_and_back(self->fd, (full ? 64 : 4) * MIB, 256 * KIB));
 }
 
 TEST_F_TIMEOUT(echo, both_directions_at_once, 300)
 {
-	uint64_t bytes = smc_parameter("SMC_TEST_BYTES", 16 * MIB);
+	uint64_t bytes = smc_parameter("SMC_TEST_BYTES", 8 * MIB);
 	struct smc_stream stream[4];
 	int ret[4];
 

@@ -9,7 +9,7 @@
  * 4. Corked bytes leave with the close, which does not wait (SMC: corked data in
  *    the ring at close).
  *
- * SMC_TEST_ROUNDS sets the number of rounds (default 2000).
+ * SMC_TEST_ROUNDS sets the number of rounds (default 200).
  */
 
 #include <errno.h>
@@ -48,7 +48,7 @@ FIXTURE_SETUP(eof)
 		SKIP(return, "no SMC in this kernel");
 	self->listener = smc_listen(variant->ends, 64, &self->addr, &self->len);
 	ASSERT_LE(0, self->listener);
-	self->rounds = smc_parameter("SMC_TEST_ROUNDS", 2000);
+	self->rounds = smc_parameter("SMC_TEST_ROUNDS", 200);
 }
 
 FIXTURE_TEARDOWN(eof)

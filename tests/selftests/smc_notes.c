@@ -96,6 +96,20 @@ void smc_settle(const int fd[2])
 	}
 }
 
+/* Shows where two notes part: enough of what came before, and what follows. */
+static void show_difference(const char *want, const char *got)
+{
+	size_t same = 0, from;
+
+	while (want[same] && want[same] == got[same])
+		same++;
+	while (same && want[same - 1] != ' ')
+		same--;
+	from = same > 400 ? same - 400 : 0;
+	fprintf(stderr, "# %s%.*s\n#   TCP:  %.100s\n#   here: %.100s\n", from ? "..." : "",
+		(int)(same - from), want + from, want + same, got + same);
+}
+
 /*
  * Plays @scenario on TCP and on @ends. A difference is looked at again twice,
  * because a busy machine can delay a packet of either; a real one stays.
@@ -113,7 +127,7 @@ bool smc_same_as_tcp(const struct smc_ends *ends, smc_scenario *scenario, const 
 		if (!strcmp(want.text, got.text))
 			return true;
 	}
-	fprintf(stderr, "# on TCP:%s\n# not:   %s\n", want.text, got.text);
+	show_difference(want.text, got.text);
 	return false;
 }
 

@@ -35,7 +35,7 @@
 
 /* Emulators run debug kernels: the harness's 30 s would be a measure of speed. */
 #undef TEST_TIMEOUT_DEFAULT
-#define TEST_TIMEOUT_DEFAULT	180
+#define TEST_TIMEOUT_DEFAULT	300
 
 /* What sock_diag says of a socket. */
 enum smc_mode {
