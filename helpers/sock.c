@@ -75,11 +75,6 @@ wait_queue_head_t *rust_helper_sk_sleep(struct sock *sk)
 	return sk_sleep(sk);
 }
 
-bool rust_helper_sk_has_sleeper(struct sock *sk)
-{
-	return skwq_has_sleeper(rcu_dereference(sk->sk_wq));
-}
-
 void rust_helper_sk_wake_all(struct sock *sk)
 {
 	struct socket_wq *wq = rcu_dereference(sk->sk_wq);
@@ -100,13 +95,6 @@ void rust_helper_sk_wake_writers(struct sock *sk)
 void rust_helper_sk_wake_async_out(struct sock *sk)
 {
 	sk_wake_async_rcu(sk, SOCK_WAKE_SPACE, POLL_OUT);
-}
-
-bool rust_helper_sk_test_nospace(struct sock *sk)
-{
-	struct socket *sock = READ_ONCE(sk->sk_socket);
-
-	return sock && test_bit(SOCK_NOSPACE, &sock->flags);
 }
 
 bool rust_helper_sk_clear_nospace(struct sock *sk)
@@ -212,16 +200,6 @@ bool rust_helper_sock_flag_linger(struct sock *sk)
 	return sock_flag(sk, SOCK_LINGER);
 }
 
-bool rust_helper_sock_flag_oobinline(struct sock *sk)
-{
-	return sock_flag(sk, SOCK_URGINLINE);
-}
-
-void rust_helper_sock_set_flag_rcu_free(struct sock *sk)
-{
-	sock_set_flag(sk, SOCK_RCU_FREE);
-}
-
 void rust_helper_sock_prot_inuse_add(struct sock *sk, int val)
 {
 	sock_prot_inuse_add(sock_net(sk), sk->sk_prot, val);
@@ -230,11 +208,6 @@ void rust_helper_sock_prot_inuse_add(struct sock *sk, int val)
 bool rust_helper_signal_pending_current(void)
 {
 	return signal_pending(current);
-}
-
-bool rust_helper_current_exiting(void)
-{
-	return current->flags & PF_EXITING;
 }
 
 unsigned long rust_helper_sock_i_ino(struct sock *sk)

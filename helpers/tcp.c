@@ -83,11 +83,6 @@ bool rust_helper_icsk_accept_queue_empty(struct sock *sk)
 	return reqsk_queue_empty(&inet_csk(sk)->icsk_accept_queue);
 }
 
-bool rust_helper_sk_is_tcp(struct sock *sk)
-{
-	return sk_is_tcp(sk);
-}
-
 u32 rust_helper_tcp_skb_cb_seq(struct sk_buff *skb)
 {
 	return TCP_SKB_CB(skb)->seq;

@@ -40,8 +40,6 @@ impl Flags {
     pub(crate) const ERRQUEUE: Self = Self(bindings::MSG_ERRQUEUE);
     /// `MSG_FASTOPEN`.
     pub(crate) const FASTOPEN: Self = Self(bindings::MSG_FASTOPEN);
-    /// `MSG_NOSIGNAL`.
-    pub(crate) const NOSIGNAL: Self = Self(bindings::MSG_NOSIGNAL);
 
     /// Whether all of `other`'s flags are set.
     #[inline]

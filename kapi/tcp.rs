@@ -977,12 +977,6 @@ impl TcpSocket {
         // SAFETY: A live socket, which the function locks.
         unsafe { bindings::sock_no_linger((*self.0.as_ptr()).sk) }
     }
-
-    /// Kills the connection, as `ss -K` does: both ends of it see `err`.
-    pub(crate) fn abort(&self, err: Error) {
-        // SAFETY: A live TCP socket, which the function locks.
-        unsafe { bindings::tcp_abort(self.sk().as_ptr(), -err.to_errno()) };
-    }
 }
 
 impl Drop for TcpSocket {
