@@ -90,7 +90,10 @@ fn record<'a>(lo: &Lo, sk: &'a Sk, sock: &'a SmcSock) -> Option<Record<'a>> {
         },
     };
     let (mode, fallback) = match sock.mode() {
-        Some(Mode::Tcp(reason)) => (crate::kapi::diag::Mode::Tcp, (reason.code(), 0)),
+        Some(Mode::Tcp(reason)) => (
+            crate::kapi::diag::Mode::Tcp,
+            (reason.code(), sock.peer_diagnosis()),
+        ),
         Some(Mode::Smcd(_)) => (crate::kapi::diag::Mode::Smcd, (0, 0)),
         None => (crate::kapi::diag::Mode::Undecided, (0, 0)),
     };
