@@ -192,11 +192,10 @@ impl Ring {
 
     /// Forgets all that was in the ring, which is ours alone.
     fn clean(&mut self) {
-        let start = self.start.load(Relaxed);
-        self.dmb.memory().zero(start, self.dirty.load(Relaxed));
-        self.dirty.store(0, Relaxed);
-        self.end.store(OPEN, Relaxed);
-        self.note.store(0, Relaxed);
+        let dirty = core::mem::take(self.dirty.get_mut());
+        self.dmb.memory().zero(*self.start.get_mut(), dirty);
+        *self.end.get_mut() = OPEN;
+        *self.note.get_mut() = 0;
     }
 }
 

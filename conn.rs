@@ -236,6 +236,15 @@ impl End {
             sk.state_change();
         }
     }
+
+    /// Wakes everybody who waits at this end, and tells whoever reads from a callback, that the
+    /// stream has ended (`tcp_fin()` and, for the callback and `SIGIO`, `tcp_data_ready()`).
+    fn wake_for_end(&self) {
+        if let Some(sk) = self.sk() {
+            sk.state_change();
+            sk.data_ready();
+        }
+    }
 }
 
 /// A connection.
@@ -374,7 +383,10 @@ impl Connection {
             peer.die(close::reset_error(outgoing.channel.observe()));
         }
         outgoing.channel.raise(|_| close::writer_closes(closed));
-        peer.wake();
+        match closed {
+            Closed::Clean => peer.wake_for_end(),
+            Closed::Reset => peer.wake(),
+        }
 
         self.drop_reader(side);
         self.drop_writer(side);
@@ -606,14 +618,19 @@ impl Endpoint {
                 .raise(|_| Flags::TX_SHUT);
         }
         sk.add_shutdown(how);
-        if sk.shutdown_mask().both() {
+        let refuses = sk.shutdown_mask().both();
+        if refuses {
             self.conn
                 .incoming(self.side)
                 .channel
                 .raise(|_| Flags::RX_REFUSED);
         }
+        let peer = self.conn.end(self.side.peer());
         if how.send() {
-            self.conn.end(self.side.peer()).wake();
+            peer.wake_for_end();
+        } else if refuses {
+            // It may be waiting for room that nobody makes any more.
+            peer.wake();
         }
         self.conn.end(self.side).wake();
     }

@@ -357,9 +357,7 @@ impl Registered {
     /// Takes a parked DMB out again.
     #[inline]
     pub(crate) fn unpark(&self) {
-        if self.dmb.users.load(Relaxed) == PARKED {
-            self.dmb.users.store(1, Release);
-        }
+        let _ = self.dmb.users.cmpxchg(PARKED, 1, Release);
     }
 }
 
