@@ -33,7 +33,7 @@ FIXTURE(clc_client)
 
 static void *connect_thread(void *arg)
 {
-	FIXTURE_DATA(clc_client) *self = arg;
+	struct _test_data_clc_client *self = arg;
 	struct sockaddr_in addr = { .sin_family = AF_INET, .sin_port = htons(PORT) };
 
 	inet_pton(AF_INET, CLC_PEER, &addr.sin_addr);
@@ -42,7 +42,7 @@ static void *connect_thread(void *arg)
 }
 
 /* Lets the client connect, with the peer's answer to the option. */
-static void start(struct __test_metadata *_metadata, FIXTURE_DATA(clc_client) *self,
+static void start(struct __test_metadata *_metadata, struct _test_data_clc_client *self,
 		  enum clc_option option)
 {
 	ASSERT_EQ(0, pthread_create(&self->thread, NULL, connect_thread, self));
@@ -50,12 +50,15 @@ static void start(struct __test_metadata *_metadata, FIXTURE_DATA(clc_client) *s
 }
 
 /* The same, and takes the proposal. */
-static bool start_smc(struct __test_metadata *_metadata, FIXTURE_DATA(clc_client) *self,
+static bool start_smc(struct __test_metadata *_metadata, struct _test_data_clc_client *self,
 		      enum clc_option option)
 {
 	start(_metadata, self, option);
-	if (!self->peer.smc)
+	if (!self->peer.smc) {
+		clc_peer_reset(&self->peer);
+		pthread_join(self->thread, NULL);
 		return false;
+	}
 	ASSERT_EQ(8, clc_peer_recv(&self->peer, self->proposal.byte, 8, CLC_LIMIT_MS));
 	self->proposal.len = self->proposal.byte[5] << 8 | self->proposal.byte[6];
 	ASSERT_LT(self->proposal.len, sizeof(self->proposal.byte));
@@ -64,15 +67,6 @@ static bool start_smc(struct __test_metadata *_metadata, FIXTURE_DATA(clc_client
 				CLC_LIMIT_MS));
 	return true;
 }
-
-#define START_SMC(option)							\
-	do {									\
-		if (!start_smc(_metadata, self, option)) {			\
-			clc_peer_reset(&self->peer);				\
-			pthread_join(self->thread, NULL);			\
-			SKIP(return, "the client does not send the SMC option");	\
-		}								\
-	} while (0)
 
 FIXTURE_SETUP(clc_client)
 {
@@ -91,7 +85,7 @@ FIXTURE_TEARDOWN(clc_client)
 }
 
 /* The connection is TCP for this reason and carries data both ways. */
-static void talks(struct __test_metadata *_metadata, FIXTURE_DATA(clc_client) *self,
+static void talks(struct __test_metadata *_metadata, struct _test_data_clc_client *self,
 		  uint32_t reason)
 {
 	struct smc_info info;
@@ -111,7 +105,7 @@ static void talks(struct __test_metadata *_metadata, FIXTURE_DATA(clc_client) *s
 }
 
 /* The client declines, for this reason, and then talks over TCP. */
-static void declines(struct __test_metadata *_metadata, FIXTURE_DATA(clc_client) *self,
+static void declines(struct __test_metadata *_metadata, struct _test_data_clc_client *self,
 		     const struct clc_msg *answer, uint32_t reason)
 {
 	uint8_t decline[44];
@@ -125,7 +119,7 @@ static void declines(struct __test_metadata *_metadata, FIXTURE_DATA(clc_client)
 }
 
 /* connect() fails with this error, and the peer sees the connection end. */
-static void fails(struct __test_metadata *_metadata, FIXTURE_DATA(clc_client) *self, int error)
+static void fails(struct __test_metadata *_metadata, struct _test_data_clc_client *self, int error)
 {
 	pthread_join(self->thread, NULL);
 	EXPECT_EQ(-error, self->result);
@@ -147,7 +141,8 @@ TEST_F(clc_client, proposal_is_what_c_proposes)
 	struct clc_msg expected = clc_proposal();
 	uint8_t gid[16];
 
-	START_SMC(CLC_SMC);
+	if (!start_smc(_metadata, self, CLC_SMC))
+		SKIP(return, "the client does not send the SMC option");
 	proposed_gid(&self->proposal, gid);
 	memcpy(expected.byte + expected.len - 24, gid, 8);
 	memcpy(expected.byte + expected.len - 14, gid + 8, 8);
@@ -173,7 +168,8 @@ TEST_F(clc_client, server_that_declines_is_talked_to_over_tcp)
 {
 	struct clc_msg decline = clc_bytes("e2d4c3d9 04 001c 10 00*8 03010000 00*4 e2d4c3d9");
 
-	START_SMC(CLC_SMC);
+	if (!start_smc(_metadata, self, CLC_SMC))
+		SKIP(return, "the client does not send the SMC option");
 	ASSERT_EQ(0, clc_peer_send_msg(&self->peer, &decline));
 	talks(_metadata, self, 0x05000000);
 }
@@ -183,7 +179,8 @@ TEST_F(clc_client, data_behind_a_decline_reaches_the_application)
 	struct clc_msg decline = clc_decline(0x03030007, true);
 	char buf[4];
 
-	START_SMC(CLC_SMC);
+	if (!start_smc(_metadata, self, CLC_SMC))
+		SKIP(return, "the client does not send the SMC option");
 	memcpy(decline.byte + decline.len, "head", 4);
 	decline.len += 4;
 	ASSERT_EQ(0, clc_peer_send_msg(&self->peer, &decline));
@@ -200,7 +197,8 @@ TEST_F(clc_client, server_on_another_host_is_declined)
 
 	if (smc_parameter("SMC_TEST_C", 0))
 		SKIP(return, "C has no reason of its own");
-	START_SMC(CLC_SMC);
+	if (!start_smc(_metadata, self, CLC_SMC))
+		SKIP(return, "the client does not send the SMC option");
 	accept = clc_accept(2, (const uint8_t *)"0123456789abcdef", self->proposal.byte + 120);
 	declines(_metadata, self, &accept, 0x03030007);
 }
@@ -210,7 +208,8 @@ TEST_F(clc_client, server_with_a_token_of_nobody_is_declined)
 	struct clc_msg accept;
 	uint8_t gid[16];
 
-	START_SMC(CLC_SMC);
+	if (!start_smc(_metadata, self, CLC_SMC))
+		SKIP(return, "the client does not send the SMC option");
 	proposed_gid(&self->proposal, gid);
 	accept = clc_accept(2, gid, self->proposal.byte + 120);
 	declines(_metadata, self, &accept, 0x01010000);
@@ -220,7 +219,8 @@ TEST_F(clc_client, server_that_chooses_what_was_not_proposed_is_declined)
 {
 	struct clc_msg rdma = clc_bytes("e2d4c3d9 02 006c 28 00*96 e2d4c3d9");
 
-	START_SMC(CLC_SMC);
+	if (!start_smc(_metadata, self, CLC_SMC))
+		SKIP(return, "the client does not send the SMC option");
 	declines(_metadata, self, &rdma, 0x03040000);
 }
 
@@ -228,13 +228,15 @@ TEST_F(clc_client, server_that_chooses_version_1_is_declined_in_it)
 {
 	struct clc_msg accept = clc_bytes("e2d4c3c4 02 0030 11 00*8 00*8 0020 0000 00*4 00*12 e2d4c3c4");
 
-	START_SMC(CLC_SMC);
+	if (!start_smc(_metadata, self, CLC_SMC))
+		SKIP(return, "the client does not send the SMC option");
 	declines(_metadata, self, &accept, 0x03040000);
 }
 
 TEST_F(clc_client, server_that_echoes_the_option_is_a_clear_error)
 {
-	START_SMC(CLC_ECHO);
+	if (!start_smc(_metadata, self, CLC_ECHO))
+		SKIP(return, "the client does not send the SMC option");
 	ASSERT_EQ(0, clc_peer_send(&self->peer, "HTTP/1.0 400 Bad Request\r\n\r\n", 28));
 	fails(_metadata, self, EPROTO);
 }
@@ -244,7 +246,8 @@ TEST_F(clc_client, malformed_answer_is_a_clear_error)
 	struct clc_msg accept;
 	uint8_t gid[16];
 
-	START_SMC(CLC_SMC);
+	if (!start_smc(_metadata, self, CLC_SMC))
+		SKIP(return, "the client does not send the SMC option");
 	proposed_gid(&self->proposal, gid);
 	accept = clc_accept(2, gid, self->proposal.byte + 120);
 	/* Neither of the transports, and both. */
@@ -255,14 +258,16 @@ TEST_F(clc_client, malformed_answer_is_a_clear_error)
 
 TEST_F(clc_client, server_that_hangs_up_is_a_reset)
 {
-	START_SMC(CLC_SMC);
+	if (!start_smc(_metadata, self, CLC_SMC))
+		SKIP(return, "the client does not send the SMC option");
 	ASSERT_EQ(0, clc_peer_fin(&self->peer));
 	fails(_metadata, self, ECONNRESET);
 }
 
 TEST_F(clc_client, server_that_resets_is_a_reset)
 {
-	START_SMC(CLC_SMC);
+	if (!start_smc(_metadata, self, CLC_SMC))
+		SKIP(return, "the client does not send the SMC option");
 	ASSERT_EQ(0, clc_peer_reset(&self->peer));
 	pthread_join(self->thread, NULL);
 	EXPECT_EQ(-ECONNRESET, self->result);
@@ -270,7 +275,8 @@ TEST_F(clc_client, server_that_resets_is_a_reset)
 
 TEST_F(clc_client, silent_server_is_a_timeout)
 {
-	START_SMC(CLC_SMC);
+	if (!start_smc(_metadata, self, CLC_SMC))
+		SKIP(return, "the client does not send the SMC option");
 	fails(_metadata, self, ETIMEDOUT);
 }
 
@@ -279,7 +285,8 @@ TEST_F(clc_client, non_blocking_connect_ends_with_the_decline)
 	struct clc_msg decline = clc_decline(0x03030007, false);
 
 	ASSERT_EQ(0, smc_set_nonblock(self->fd, true));
-	START_SMC(CLC_SMC);
+	if (!start_smc(_metadata, self, CLC_SMC))
+		SKIP(return, "the client does not send the SMC option");
 	pthread_join(self->thread, NULL);
 	EXPECT_EQ(-EINPROGRESS, self->result);
 	/* TCP is connected, but nobody may write yet. */
@@ -297,7 +304,8 @@ TEST_F(clc_client, non_blocking_connect_ends_with_the_decline)
 TEST_F(clc_client, non_blocking_connect_ends_with_the_error)
 {
 	ASSERT_EQ(0, smc_set_nonblock(self->fd, true));
-	START_SMC(CLC_ECHO);
+	if (!start_smc(_metadata, self, CLC_ECHO))
+		SKIP(return, "the client does not send the SMC option");
 	pthread_join(self->thread, NULL);
 	EXPECT_EQ(-EINPROGRESS, self->result);
 	ASSERT_EQ(0, clc_peer_send(&self->peer, "HTTP", 4));
