@@ -4,10 +4,12 @@
 //!
 //! Two transports decide it. [`local`] comes first: two sockets of this kernel
 //! find each other while TCP shakes hands, without a byte on the wire.
-//! [`wire`] is the CLC conversation of RFC 7609 over the TCP connection.
+//! [`wire`] is the CLC conversation of RFC 7609 over the TCP connection, and
+//! [`peer`] leads it.
 
 #![deny(unsafe_code)]
 
 pub(crate) mod eid;
 pub(crate) mod local;
+pub(crate) mod peer;
 pub(crate) mod wire;

@@ -79,17 +79,21 @@ fn record<'a>(lo: &Lo, sk: &'a Sk, sock: &'a SmcSock) -> Option<Record<'a>> {
     };
     let state = match &info {
         Some(info) => smcd_state(info),
-        None => match inner.tcp_state() {
-            TcpState::Listen => state::LISTEN,
-            TcpState::Established => state::ACTIVE,
-            TcpState::Opening => state::INIT,
-            TcpState::Closing => state::APPCLOSEWAIT1,
-            TcpState::Close if sock.mode().is_some() => state::CLOSED,
-            TcpState::Close => state::INIT,
+        None => match (inner.tcp_state(), sock.mode().is_some()) {
+            (TcpState::Listen, _) => state::LISTEN,
+            // Connected, as far as TCP is concerned, but not yet for the application.
+            (_, false) => state::INIT,
+            (TcpState::Established, true) => state::ACTIVE,
+            (TcpState::Opening, true) => state::INIT,
+            (TcpState::Closing, true) => state::APPCLOSEWAIT1,
+            (TcpState::Close, true) => state::CLOSED,
         },
     };
     let (mode, fallback) = match sock.mode() {
-        Some(Mode::Tcp(reason)) => (crate::kapi::diag::Mode::Tcp, (reason.code(), 0)),
+        Some(Mode::Tcp(reason)) => (
+            crate::kapi::diag::Mode::Tcp,
+            (reason.code(), sock.peer_diagnosis()),
+        ),
         Some(Mode::Smcd(_)) => (crate::kapi::diag::Mode::Smcd, (0, 0)),
         None => (crate::kapi::diag::Mode::Undecided, (0, 0)),
     };

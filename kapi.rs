@@ -26,5 +26,6 @@ pub(crate) mod shrinker;
 pub(crate) mod sock;
 pub(crate) mod sync;
 pub(crate) mod tcp;
+pub(crate) mod uts;
 pub(crate) mod wait;
 pub(crate) mod workqueue;

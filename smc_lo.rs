@@ -25,7 +25,8 @@
 //! 6. chains of rings, link groups, free lists, DMBs, the table of sockets
 //! 7. a socket's wait queue
 //!
-//! `Offer::pairing` is a mutex taken with none of these held.
+//! `Offer::pairing` is a mutex taken with none of these held, and so is `Peer::talk`, which is held
+//! over 4 and what comes after it, and over the spinlock of a TCP socket's lock.
 
 mod bufpool;
 mod cdc;
@@ -89,8 +90,11 @@ pub(crate) struct Lo {
     /// The clients that may meet a server in another namespace.
     #[pin]
     offers: clc::local::Table,
-    /// Time-outs of handshakes. Destroyed before what its items use.
+    /// Events and time-outs of handshakes. Destroyed before what its items use.
     queue: OwnedQueue,
+    /// What handshakes over the wire have in common.
+    #[pin]
+    wire: clc::peer::Wire,
     /// The link groups, and behind them rings and the device.
     groups: lgr::Registration,
 }
@@ -111,14 +115,16 @@ impl Lo {
                 .ok_or(EINVAL)?;
             let groups = lgr::Registration::new(lgr::Groups::new(device, idle)?)?;
             let queue = OwnedQueue::new(c"smc_lo")?;
+            let gid = [
+                kapi::random::get_random_u64(),
+                kapi::random::get_random_u64(),
+            ];
             Ok(try_pin_init!(Self {
-                gid: [
-                    kapi::random::get_random_u64(),
-                    kapi::random::get_random_u64(),
-                ],
+                gid,
                 sockets <- Registry::new(),
                 offers <- clc::local::Table::new(),
                 queue,
+                wire <- clc::peer::Wire::new(*gid),
                 groups,
             }? Error))
         })
@@ -140,6 +146,7 @@ impl NamespaceWatcher for Namespaces {
 /// no reports, then what both use, and last whatever softirqs may still hold.
 #[pin_data]
 struct SmcLo {
+    syn_option: kapi::tcp::stream::SynOption,
     family: kapi::proto::Registration<sock::SmcSock>,
     #[pin]
     diag: kapi::diag::Registration<diag::Diag>,
@@ -165,6 +172,8 @@ impl kernel::InPlaceModule for SmcLo {
                     report_occupied();
                 }
             })?,
+            // Not before it is certain that no other SMC stack has it switched on.
+            syn_option: kapi::tcp::stream::SynOption::enable(),
         }? Error)
     }
 }

@@ -24,6 +24,7 @@ mod fallback;
 mod listen;
 mod ops;
 mod opts;
+mod wire;
 
 use crate::{
     clc::{
@@ -31,6 +32,10 @@ use crate::{
             self,
             Offer,
             Pending, //
+        },
+        peer::{
+            Parked,
+            Peer, //
         },
         wire::decline::Reason,
     },
@@ -87,6 +92,14 @@ pub(crate) struct SmcSock {
     offer: SpinLockBh<Option<Arc<Offer>>>,
     #[pin]
     pending: Pending,
+    /// The wire handshake of a connection that is on its way.
+    #[pin]
+    peer: SpinLockBh<Option<Arc<Peer>>>,
+    /// The wire handshakes of unaccepted children, of a listener.
+    #[pin]
+    parked: Parked,
+    /// The code with which the peer declined, or 0.
+    diagnosis: Atomic<u32>,
     listening: Atomic<bool>,
     /// The errno that was last copied from the TCP socket to ours and not yet reported, or 0.
     mirrored: Atomic<i32>,
@@ -111,6 +124,9 @@ impl SmcSock {
             mode,
             offer <- new_spinlock_bh!(None, "SmcSock::offer"),
             pending <- Pending::new(),
+            peer <- new_spinlock_bh!(None, "SmcSock::peer"),
+            parked <- Parked::new(),
+            diagnosis: Atomic::new(0),
             listening: Atomic::new(false),
             mirrored: Atomic::new(0),
             defer_accept: Atomic::new(0),
@@ -191,6 +207,8 @@ impl TcpOwner for SmcSock {
                     end.abort(Error::from_errno(-err));
                 }
             }
+            // The handshake fails of it, and then it is reported.
+            None if self.kick_peer() => {}
             // Core reports the outer socket's error to the application, once.
             _ if err != self.mirrored.load(Relaxed) => {
                 outer.set_raw_err(err);
@@ -208,6 +226,11 @@ impl TcpOwner for SmcSock {
         match self.mode() {
             // The peer's end has told the application already.
             Some(Mode::Smcd(end)) if end.explains_fin() => Wake::Drop,
+            None if self.kick_peer() => Wake::Drop,
+            None => {
+                self.established(outer, inner);
+                Wake::Pass
+            }
             _ => Wake::Pass,
         }
     }
@@ -216,6 +239,7 @@ impl TcpOwner for SmcSock {
         match self.mode() {
             // FIN counts as something to read.
             Some(Mode::Smcd(_)) => Wake::Drop,
+            None if self.kick_peer() => Wake::Drop,
             _ => Wake::Pass,
         }
     }
@@ -228,7 +252,9 @@ impl TcpOwner for SmcSock {
 
     fn child_born(child: &Child<'_>) {
         if let Some(lo) = LO.get() {
-            local::child_born(&lo.offers, child);
+            if !local::child_born(&lo.offers, child) {
+                Self::unpaired_child(lo, child);
+            }
         }
     }
 }

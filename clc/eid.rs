@@ -114,6 +114,7 @@ impl Table {
     ///
     /// - `ERANGE` - there are four already.
     /// - `EEXIST` - it is one of them.
+    #[cfg_attr(not(test), expect(dead_code, reason = "netlink comes later"))]
     pub(crate) fn add(&mut self, eid: Eid) -> Result {
         // The order of the two tests is C's.
         if self.count == MAX {
@@ -134,6 +135,7 @@ impl Table {
     /// # Errors
     ///
     /// - `ENOENT` - there is no such UEID; the built-in one cannot be removed.
+    #[cfg_attr(not(test), expect(dead_code, reason = "netlink comes later"))]
     pub(crate) fn remove(&mut self, bytes: &[u8; LEN]) -> Result {
         let user = self.eids.get_mut(..self.count).ok_or(ENOENT)?;
         let place = user
@@ -148,6 +150,7 @@ impl Table {
     }
 
     /// Removes all UEIDs.
+    #[cfg_attr(not(test), expect(dead_code, reason = "netlink comes later"))]
     pub(crate) fn flush(&mut self) {
         // INVARIANT: None is left.
         self.count = 0;

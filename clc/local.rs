@@ -315,6 +315,16 @@ impl Offer {
         self.state.load(Acquire) == MATCHED
     }
 
+    /// Closes the offer of a client whose SYN was answered by no listener of ours; whether it
+    /// was not, and now is closed.
+    ///
+    /// # Context
+    ///
+    /// Any, once the SYN was answered.
+    pub(crate) fn close_unmarked(&self) -> bool {
+        self.state.cmpxchg(OPEN, CLOSED, Full).is_ok()
+    }
+
     /// Decides, for a client whose TCP connection is established.
     ///
     /// While the answer is [`Verdict::Unborn`], the client's wait queue is woken when it changes.
@@ -608,15 +618,15 @@ pub(crate) fn syn_seen(table: &Table, syn: &Syn<'_>) {
     }
 }
 
-/// Matches the offer of the client whose handshake a child completes.
+/// Matches the offer of the client whose handshake a child completes; whether there was one.
 ///
 /// # Context
 ///
 /// Softirq under RCU.
-pub(crate) fn child_born(table: &Table, child: &Child<'_>) {
+pub(crate) fn child_born(table: &Table, child: &Child<'_>) -> bool {
     let proof = |client: &Sk| Offer::agrees(client, child);
     let Some(offer) = find(table, &child.ack, child.rcv_isn, proof) else {
-        return;
+        return false;
     };
     let matched = child.ack.listener().with_owner::<SmcSock, _>(|listener, _| {
         let mut queue = listener.pending().queue.lock();
@@ -625,4 +635,5 @@ pub(crate) fn child_born(table: &Table, child: &Child<'_>) {
     if matched == Some(true) {
         offer.wake();
     }
+    matched == Some(true)
 }

@@ -36,7 +36,7 @@ const LOOPBACK_CHID: u16 = 0xffff;
 const OS_LINUX: u8 = 2 << 4;
 
 /// The bytes of a host name in a message, `SMC_MAX_HOSTNAME_LEN`.
-const HOSTNAME_LEN: usize = 32;
+pub(crate) const HOSTNAME_LEN: usize = 32;
 
 /// "SMCR" in EBCDIC: begins and ends all messages but those of SMC-D's own format.
 const EYECATCHER: [u8; 4] = [0xe2, 0xd4, 0xc3, 0xd9];

@@ -13,4 +13,5 @@
 #include "sock.c"
 #include "sync.c"
 #include "tcp.c"
+#include "uts.c"
 #include "workqueue.c"

@@ -30,6 +30,36 @@ void rust_helper_lock_sock(struct sock *sk)
 	lock_sock(sk);
 }
 
+void rust_helper_local_bh_disable(void)
+{
+	local_bh_disable();
+}
+
+void rust_helper_local_bh_enable(void)
+{
+	local_bh_enable();
+}
+
+void rust_helper_bh_lock_sock(struct sock *sk)
+{
+	bh_lock_sock(sk);
+}
+
+void rust_helper_bh_unlock_sock(struct sock *sk)
+{
+	bh_unlock_sock(sk);
+}
+
+bool rust_helper_sock_owned_by_user(struct sock *sk)
+{
+	return sock_owned_by_user(sk);
+}
+
+bool rust_helper_sock_flag_dead(struct sock *sk)
+{
+	return sock_flag(sk, SOCK_DEAD);
+}
+
 void rust_helper_sock_orphan(struct sock *sk)
 {
 	sock_orphan(sk);
@@ -43,11 +73,6 @@ void rust_helper_sock_graft(struct sock *sk, struct socket *parent)
 wait_queue_head_t *rust_helper_sk_sleep(struct sock *sk)
 {
 	return sk_sleep(sk);
-}
-
-bool rust_helper_sk_has_sleeper(struct sock *sk)
-{
-	return skwq_has_sleeper(rcu_dereference(sk->sk_wq));
 }
 
 void rust_helper_sk_wake_all(struct sock *sk)
@@ -70,13 +95,6 @@ void rust_helper_sk_wake_writers(struct sock *sk)
 void rust_helper_sk_wake_async_out(struct sock *sk)
 {
 	sk_wake_async_rcu(sk, SOCK_WAKE_SPACE, POLL_OUT);
-}
-
-bool rust_helper_sk_test_nospace(struct sock *sk)
-{
-	struct socket *sock = READ_ONCE(sk->sk_socket);
-
-	return sock && test_bit(SOCK_NOSPACE, &sock->flags);
 }
 
 bool rust_helper_sk_clear_nospace(struct sock *sk)
@@ -156,6 +174,11 @@ void rust_helper_sk_assign_wq(struct sock *sk, struct socket *sock)
 	rcu_assign_pointer(sk->sk_wq, &sock->wq);
 }
 
+void rust_helper_sk_clear_wq(struct sock *sk)
+{
+	RCU_INIT_POINTER(sk->sk_wq, NULL);
+}
+
 void rust_helper_sk_assign_user_data_nocopy(struct sock *sk, void *data)
 {
 	__rcu_assign_sk_user_data_with_flags(sk, data, data ? SK_USER_DATA_NOCOPY : 0);
@@ -177,16 +200,6 @@ bool rust_helper_sock_flag_linger(struct sock *sk)
 	return sock_flag(sk, SOCK_LINGER);
 }
 
-bool rust_helper_sock_flag_oobinline(struct sock *sk)
-{
-	return sock_flag(sk, SOCK_URGINLINE);
-}
-
-void rust_helper_sock_set_flag_rcu_free(struct sock *sk)
-{
-	sock_set_flag(sk, SOCK_RCU_FREE);
-}
-
 void rust_helper_sock_prot_inuse_add(struct sock *sk, int val)
 {
 	sock_prot_inuse_add(sock_net(sk), sk->sk_prot, val);
@@ -195,11 +208,6 @@ void rust_helper_sock_prot_inuse_add(struct sock *sk, int val)
 bool rust_helper_signal_pending_current(void)
 {
 	return signal_pending(current);
-}
-
-bool rust_helper_current_exiting(void)
-{
-	return current->flags & PF_EXITING;
 }
 
 unsigned long rust_helper_sock_i_ino(struct sock *sk)

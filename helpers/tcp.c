@@ -83,20 +83,31 @@ bool rust_helper_icsk_accept_queue_empty(struct sock *sk)
 	return reqsk_queue_empty(&inet_csk(sk)->icsk_accept_queue);
 }
 
-bool rust_helper_sk_is_tcp(struct sock *sk)
+u32 rust_helper_tcp_skb_cb_seq(struct sk_buff *skb)
 {
-	return sk_is_tcp(sk);
+	return TCP_SKB_CB(skb)->seq;
 }
 
+u32 rust_helper_skb_len(struct sk_buff *skb)
+{
+	return skb->len;
+}
+
+struct sk_buff *rust_helper_sk_receive_queue_next(struct sock *sk, struct sk_buff *skb)
+{
+	return skb_queue_is_last(&sk->sk_receive_queue, skb) ? NULL : skb->next;
+}
+
+/* Kernels without SMC know no option. */
 #if IS_ENABLED(CONFIG_SMC)
 bool rust_helper_tcp_syn_smc(struct sock *sk)
 {
-	return tcp_sk(sk)->syn_smc;
+	return READ_ONCE(tcp_sk(sk)->syn_smc);
 }
 
 void rust_helper_tcp_set_syn_smc(struct sock *sk, bool on)
 {
-	tcp_sk(sk)->syn_smc = on;
+	WRITE_ONCE(tcp_sk(sk)->syn_smc, on);
 }
 
 void rust_helper_tcp_have_smc_enable(void)
@@ -107,5 +118,22 @@ void rust_helper_tcp_have_smc_enable(void)
 void rust_helper_tcp_have_smc_disable(void)
 {
 	static_branch_disable(&tcp_have_smc);
+}
+#else
+bool rust_helper_tcp_syn_smc(struct sock *sk)
+{
+	return false;
+}
+
+void rust_helper_tcp_set_syn_smc(struct sock *sk, bool on)
+{
+}
+
+void rust_helper_tcp_have_smc_enable(void)
+{
+}
+
+void rust_helper_tcp_have_smc_disable(void)
+{
 }
 #endif

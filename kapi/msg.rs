@@ -40,14 +40,17 @@ impl Flags {
     pub(crate) const ERRQUEUE: Self = Self(bindings::MSG_ERRQUEUE);
     /// `MSG_FASTOPEN`.
     pub(crate) const FASTOPEN: Self = Self(bindings::MSG_FASTOPEN);
-    /// `MSG_NOSIGNAL`.
-    pub(crate) const NOSIGNAL: Self = Self(bindings::MSG_NOSIGNAL);
 
     /// Whether all of `other`'s flags are set.
     #[inline]
     pub(crate) fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
+}
+
+/// Whether the file flags of a call forbid waiting.
+pub(crate) fn is_nonblock(flags: c_int) -> bool {
+    u32::try_from(flags).is_ok_and(|flags| flags & bindings::O_NONBLOCK != 0)
 }
 
 /// A message to send, or room for one to receive.

@@ -123,8 +123,6 @@ pub(crate) enum Version {
 
 /// The circumstances of a socket's birth.
 pub(crate) struct Birth<'a> {
-    /// What the file will hold.
-    pub(crate) socket: &'a Socket,
     /// The new socket.
     pub(crate) sk: &'a Sk,
     /// Its IP version.
@@ -191,7 +189,6 @@ impl Accept<'_> {
         // SAFETY: `sk` has no socket yet, and `self.socket` no `sk`.
         unsafe { bindings::sock_graft(sk, self.socket.as_ptr()) };
         let birth = Birth {
-            socket: self.socket,
             sk: new,
             version,
             kern: self.kern(),
@@ -565,7 +562,6 @@ unsafe extern "C" fn init_callback<T: StreamSocket, const V6: bool>(
         // SAFETY: As above.
         let new = unsafe { Sk::from_ptr(sk) };
         let birth = Birth {
-            socket,
             sk: new,
             version,
             kern: new.is_kern(),
@@ -987,7 +983,6 @@ unsafe extern "C" fn create_callback<T: FamilyMember>(
         // SAFETY: A new socket with one reference.
         let new = unsafe { Sk::from_ptr(sk) };
         let birth = Birth {
-            socket: holder,
             sk: new,
             version,
             kern: kern != 0,

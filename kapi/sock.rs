@@ -25,8 +25,6 @@ use kernel::{
 pub(crate) struct Shutdown(u8);
 
 impl Shutdown {
-    /// No direction.
-    pub(crate) const NONE: Self = Self(0);
     /// The receiving direction, `RCV_SHUTDOWN`.
     pub(crate) const RCV: Self = Self(1);
     /// The sending direction, `SEND_SHUTDOWN`.
@@ -192,16 +190,6 @@ impl Sk {
         unsafe { bindings::sk_wake_all(self.0.get()) }
     }
 
-    /// Whether a task waits on the socket; a full barrier precedes the look.
-    ///
-    /// Pairs with the barrier of [`super::wait::Waiter`] and of `poll_wait()`.
-    #[inline]
-    pub(crate) fn has_sleeper(&self) -> bool {
-        let _rcu = rcu::read_lock();
-        // SAFETY: `self` is a live socket, and RCU protects its wait queue.
-        unsafe { bindings::sk_has_sleeper(self.0.get()) }
-    }
-
     /// Notes that a writer found no room (`SOCK_NOSPACE`); a full barrier follows.
     ///
     /// # Context
@@ -210,14 +198,6 @@ impl Sk {
     pub(crate) fn set_nospace(&self) {
         // SAFETY: The socket's file is open, so `sk_socket` and `sk_wq` are set.
         unsafe { bindings::sk_set_nospace(self.0.get()) }
-    }
-
-    /// Whether a writer found no room since the last wake-up for it.
-    #[inline]
-    pub(crate) fn nospace(&self) -> bool {
-        let _rcu = rcu::read_lock();
-        // SAFETY: `self` is a live socket, and RCU keeps its `struct socket`.
-        unsafe { bindings::sk_test_nospace(self.0.get()) }
     }
 
     /// Sets the pending error, `sk_err`.
@@ -375,12 +355,6 @@ impl Sk {
         unsafe { bindings::sk_userlocks(self.0.get()) }
     }
 
-    /// Whether urgent data stays in line.
-    pub(crate) fn oob_inline(&self) -> bool {
-        // SAFETY: `self` is a live socket.
-        unsafe { bindings::sock_flag_oobinline(self.0.get()) }
-    }
-
     /// Whether the socket is to be reset rather than closed: `SO_LINGER` with time 0.
     pub(crate) fn linger_reset(&self) -> bool {
         // SAFETY: `self` is a live socket.
@@ -520,8 +494,10 @@ impl QueueLength {
 /// The socket options that need more than being passed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SocketOption {
-    /// Any of level `SOL_SOCKET` but the next.
+    /// Any of level `SOL_SOCKET` but the next ones.
     Socket,
+    /// `SO_RCVLOWAT`, `SO_SNDBUF`: what whoever waits is compared with.
+    Threshold,
     /// `SO_ZEROCOPY`.
     ZeroCopy,
     /// `TCP_ULP`.
@@ -546,6 +522,10 @@ impl SocketOption {
         };
         match (level, name) {
             (bindings::SOL_SOCKET, bindings::SO_ZEROCOPY) => Self::ZeroCopy,
+            (
+                bindings::SOL_SOCKET,
+                bindings::SO_RCVLOWAT | bindings::SO_SNDBUF | bindings::SO_SNDBUFFORCE,
+            ) => Self::Threshold,
             (bindings::SOL_SOCKET, _) => Self::Socket,
             (bindings::SOL_TCP, bindings::TCP_ULP) => Self::Ulp,
             (bindings::SOL_TCP, bindings::TCP_DEFER_ACCEPT) => Self::DeferAccept,

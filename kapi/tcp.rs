@@ -11,6 +11,9 @@
 //! C headers: [`include/net/tcp.h`](srctree/include/net/tcp.h),
 //! [`include/net/inet_connection_sock.h`](srctree/include/net/inet_connection_sock.h)
 
+pub(crate) mod child;
+pub(crate) mod stream;
+
 use super::{
     bindings,
     msg::{
@@ -705,6 +708,19 @@ impl TcpSocket {
         to_result(unsafe { op(self.0.as_ptr(), addr.ptr, addr.len, flags) })
     }
 
+    /// `connect()` to nowhere: dissolves the connection, so that the socket may connect again.
+    ///
+    /// # Errors
+    ///
+    /// Those of TCP.
+    pub(crate) fn disconnect(&self) -> Result {
+        let op = self.ops().connect.ok_or(EOPNOTSUPP)?;
+        let mut addr = bindings::__kernel_sockaddr_storage::default();
+        let len = c_int::try_from(size_of::<bindings::sa_family_t>()).map_err(|_| EINVAL)?;
+        // SAFETY: A live socket, and an address as long as it says, of the family AF_UNSPEC.
+        to_result(unsafe { op(self.0.as_ptr(), (&raw mut addr).cast(), len, 0) })
+    }
+
     /// `listen()`, with the owner's hooks for SYNs and children.
     ///
     /// # Errors
@@ -960,12 +976,6 @@ impl TcpSocket {
     pub(crate) fn reset_on_close(&self) {
         // SAFETY: A live socket, which the function locks.
         unsafe { bindings::sock_no_linger((*self.0.as_ptr()).sk) }
-    }
-
-    /// Kills the connection, as `ss -K` does: both ends of it see `err`.
-    pub(crate) fn abort(&self, err: Error) {
-        // SAFETY: A live TCP socket, which the function locks.
-        unsafe { bindings::tcp_abort(self.sk().as_ptr(), -err.to_errno()) };
     }
 }
 

@@ -77,7 +77,7 @@ pub(crate) fn signal_error(timeout: Timeout) -> Option<Error> {
 ///
 /// Being constructed, it has executed a full barrier after the entry was queued: a condition
 /// tested from then on is either seen true, or whoever makes it true afterwards finds the entry
-/// ([`Sk::has_sleeper`] is the other half).
+/// (`skwq_has_sleeper()`, in every wake-up of a socket, is the other half).
 ///
 /// # Invariants
 ///

@@ -10,8 +10,16 @@ use core::{
     ptr::NonNull, //
 };
 use kernel::{
+    container_of,
+    ffi::c_int,
     prelude::*,
-    workqueue::Queue, //
+    sync::Arc,
+    workqueue::{
+        HasDelayedWork,
+        Queue,
+        RawWorkItem,
+        WorkItem, //
+    },
 };
 
 /// A work queue that is drained and destroyed when dropped, so that no work item of the module
@@ -39,6 +47,31 @@ impl OwnedQueue {
         // INVARIANT: Just allocated.
         Ok(Self(NonNull::new(queue).ok_or(ENOMEM)?))
     }
+}
+
+/// Makes a delayed work item run now, whether or not its time is set.
+///
+/// # Context
+///
+/// Any.
+pub(crate) fn expedite<W, const ID: u64>(queue: &Queue, item: Arc<W>)
+where
+    W: WorkItem<ID, Pointer = Arc<W>> + HasDelayedWork<W, ID> + Send + Sync + 'static,
+{
+    let queue = core::ptr::from_ref(queue)
+        .cast_mut()
+        .cast::<bindings::workqueue_struct>();
+    let cpu = c_int::try_from(bindings::wq_misc_consts_WORK_CPU_UNBOUND).unwrap_or(0);
+    // SAFETY: The closure returns false only if the item was queued before: then the queue has the
+    // reference of that time, and this one is given back.
+    let _given_back = unsafe {
+        RawWorkItem::<ID>::__enqueue(item, |work| {
+            // SAFETY: An item with `HasDelayedWork` has its `work_struct` in a `delayed_work`.
+            let delayed = container_of!(work, bindings::delayed_work, work);
+            // SAFETY: `Queue` is transparent; both objects live during the call.
+            !bindings::mod_delayed_work_on(cpu, queue, delayed, 0)
+        })
+    };
 }
 
 impl Deref for OwnedQueue {

@@ -20,7 +20,10 @@ use crate::{
     },
     conn::Side,
     kapi::{
-        msg::SockAddr,
+        msg::{
+            is_nonblock,
+            SockAddr, //
+        },
         proto::Op,
         sock::{
             Sk,
@@ -61,12 +64,18 @@ impl SmcSock {
         if addr.is_unspec() {
             return Self::disconnect(op, addr, flags);
         }
+        if op.mode().is_none() && op.peer().is_some_and(|peer| peer.has_failed()) {
+            // TCP was connected; as with TCP, a connect that failed may be tried again.
+            op.drop_peer();
+            op.tcp()?.disconnect()?;
+        }
         let fresh = op.mode().is_none() && !op.is_listening() && op.make_offer(op.sk, addr)?;
         let result = Self::through(op, |tcp| tcp.connect(addr, flags));
         match result {
-            Ok(()) => {
-                Self::await_decision(op);
-                Ok(())
+            Ok(()) => Self::await_decision(op, flags),
+            // TCP is connected, but not yet the socket.
+            Err(err) if err == EISCONN && matches!(Self::standing(op), Standing::Pending) => {
+                Self::await_decision(op, flags)
             }
             // On its way or there, whoever started it.
             Err(err) if op.is_opening() || op.is_connected() => {
@@ -89,6 +98,7 @@ impl SmcSock {
             let _ = op.sk.take_err();
         }
         op.drop_offer();
+        op.drop_peer();
         op.stop_listening(op.sk);
         Self::through(op, |tcp| tcp.connect(addr, flags))
     }
@@ -131,6 +141,7 @@ impl SmcSock {
             offer.retire(table);
             return Ok(false);
         }
+        tcp.offer_smc(true);
         Ok(true)
     }
 
@@ -151,6 +162,9 @@ impl SmcSock {
         if let Some(mode) = op.mode() {
             return Standing::Decided(mode);
         }
+        if let Some(peer) = op.peer() {
+            return Self::heard(op, &peer);
+        }
         let Some(offer) = op.offer() else {
             // An offer is forgotten after its decision was made.
             return op.mode().map_or(Standing::Idle, Standing::Decided);
@@ -170,6 +184,11 @@ impl SmcSock {
         };
         match verdict {
             Verdict::Unborn => return Standing::Pending,
+            Verdict::Foreign if inner.tcp_speaks_smc() => {
+                // Out of memory: whoever calls next tries again.
+                let _ = op.converse(op.sk, inner, GFP_KERNEL);
+                return Standing::Pending;
+            }
             Verdict::Foreign => op.fall_back(op.sk, Reason::PeerNoSmc),
             Verdict::Local => {
                 if !Self::join(op, &offer) {
@@ -214,11 +233,25 @@ impl SmcSock {
         }
     }
 
-    /// Waits until a socket that TCP has connected knows what it is. This takes no time, or the
-    /// short patience of the local handshake. A signal ends the wait, not the connection: whoever
-    /// uses it next finds out.
-    fn await_decision(op: &Op<'_, Self>) {
-        let _ = Self::settled(op, Timeout::FOREVER);
+    /// Waits until a socket that TCP has connected knows what it is. This takes no time, the short
+    /// patience of the local handshake, or as long as a peer may take over the wire. A signal ends
+    /// the wait, not the connection: whoever uses it next finds out.
+    ///
+    /// # Errors
+    ///
+    /// * `EALREADY`: the call must not wait.
+    /// * `ETIMEDOUT`, `EPROTO`, `ECONNRESET`: the handshake over the wire failed.
+    fn await_decision(op: &Op<'_, Self>, flags: c_int) -> Result {
+        let timeout = if is_nonblock(flags) {
+            Timeout::NONE
+        } else {
+            Timeout::FOREVER
+        };
+        match Self::settled(op, timeout) {
+            Ok(Standing::Idle) => op.sk.take_err(),
+            Err(err) if err == EAGAIN => Err(EALREADY),
+            Ok(Standing::Decided(_) | Standing::Pending) | Err(_) => Ok(()),
+        }
     }
 
     /// Waits until the connection that is on its way has arrived or failed.

@@ -12,6 +12,7 @@ use super::{
 use crate::{
     clc::{
         local::Claim,
+        peer::Peer,
         wire::decline::Reason, //
     },
     conn::Side,
@@ -24,7 +25,10 @@ use crate::{
             Sk,
             TcpState, //
         },
-        tcp::TcpSocket,
+        tcp::{
+            TcpOwner,
+            TcpSocket, //
+        },
         wait::{
             self,
             Waiter, //
@@ -49,6 +53,7 @@ impl SmcSock {
     pub(super) fn listen_on(op: &Op<'_, Self>, backlog: c_int) -> Result {
         op.tcp()?.share_file(op.socket);
         // Before TCP listens: the first SYN may come at once.
+        op.tcp()?.offer_smc(true);
         op.listening.store(true, Relaxed);
         let result = Self::through(op, |tcp| tcp.listen::<Self>(backlog));
         let listens = op.tcp()?.sk().tcp_state() == TcpState::Listen;
@@ -72,6 +77,7 @@ impl SmcSock {
         while let Some(offer) = self.pending.take_any() {
             offer.leave(Side::Server);
         }
+        self.parked.kill_all();
     }
 
     /// `accept()`.
@@ -82,6 +88,7 @@ impl SmcSock {
     pub(super) fn accept_one(op: &Op<'_, Self>, mut accept: Accept<'_>) -> Result {
         let child = Self::next_child(op, &mut accept)?;
         let mode = SetOnce::new();
+        let mut peer = None;
         // From here on the partner is reset if anything fails: the end is dropped then.
         let end = match op.pending.take(child.sk()) {
             Some(pair) => match pair.claim(&lo()?.groups, Side::Server) {
@@ -92,13 +99,37 @@ impl SmcSock {
                 }
             },
             None => {
-                mode.populate(Mode::Tcp(Reason::PeerNoSmc));
+                peer = op.parked.take(child.sk());
+                if peer.is_none() && child.sk().tcp_speaks_smc() {
+                    // There was no memory for it when the child was born.
+                    peer = Some(Peer::server(&lo()?.wire, child.sk(), GFP_KERNEL)?);
+                }
+                if peer.is_none() {
+                    mode.populate(Mode::Tcp(Reason::PeerNoSmc));
+                }
                 None
             }
         };
-        let born = accept.graft(op.sk, |_birth| Self::around(child, mode))?;
+        let born = match accept.graft(op.sk, |_birth| Self::around(child, mode)) {
+            Ok(born) => born,
+            Err(err) => {
+                if let Some(peer) = peer {
+                    Peer::abandon(&peer);
+                }
+                return Err(err);
+            }
+        };
+        if let Some(peer) = peer {
+            born.adopt(born.sk, peer);
+        }
         Self::open(&born);
         born.tcp()?.share_file(born.socket);
+        // What happened while the child had no owner, or changed hands.
+        if !born.kick_peer() {
+            if let Some(inner) = born.tcp_sk().filter(|inner| inner.has_err()) {
+                born.error_report(born.sk, inner);
+            }
+        }
         if let Some(end) = end {
             end.attach(born.sk.into());
             born.decide(born.sk, Mode::Smcd(end));

@@ -130,13 +130,16 @@ impl StreamSocket for SmcSock {
             }
             return op.tcp()?.shutdown(how);
         }
+        if how.rcv() {
+            // Before TCP resets its children, or moves them to another listener of the group.
+            op.stop_listening(op.sk);
+        }
         let result = Self::through(op, |tcp| tcp.shutdown(how));
         if op
             .tcp_sk()
             .is_some_and(|inner| inner.tcp_state() == TcpState::Close)
         {
-            // It ends listening, and a connection that was on its way.
-            op.stop_listening(op.sk);
+            // It ends a connection that was on its way.
             if op.mode().is_none() {
                 op.drop_offer();
             }
@@ -225,6 +228,7 @@ impl StreamSocket for SmcSock {
             }
         }
         op.drop_offer();
+        op.drop_peer();
         if let Ok(tcp) = op.tcp() {
             tcp.detach(op.sk);
         }

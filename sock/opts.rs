@@ -5,7 +5,10 @@
 
 #![deny(unsafe_code)]
 
-use super::SmcSock;
+use super::{
+    Mode,
+    SmcSock, //
+};
 use crate::{
     clc::wire::decline::Reason,
     kapi::{
@@ -42,6 +45,15 @@ impl SmcSock {
         let option = SocketOption::new(level, name);
         match option {
             SocketOption::Socket => return Self::set_socket_option(op, name, value),
+            SocketOption::Threshold => {
+                Self::set_socket_option(op, name, value)?;
+                if let Some(Mode::Smcd(_)) = op.mode() {
+                    // There may be enough by now; TCP tells those who wait, too.
+                    op.sk.data_ready();
+                    op.sk.write_space();
+                }
+                return Ok(());
+            }
             // Replaces callbacks and operations of the TCP socket for good; and the completion of
             // a copy that never was has no meaning in a ring.
             SocketOption::Ulp | SocketOption::ZeroCopy => return Err(EOPNOTSUPP),

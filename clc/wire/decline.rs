@@ -30,8 +30,6 @@ pub(crate) enum Reason {
     Memory,
     /// The peer's SYN, or SYN-ACK, did not say that it speaks SMC.
     PeerNoSmc,
-    /// The connection is protected by IPsec, which shared memory would bypass.
-    Ipsec,
     /// The peer offers nothing that this host has a device for.
     NoDevice,
     /// No EID in common, or SMC-D is offered only in version 1.
@@ -48,12 +46,8 @@ pub(crate) enum Reason {
     ModeUnsupported,
     /// A socket option was set that SMC cannot keep: TCP fast open.
     OptionUnsupported,
-    /// The limit of DMBs is reached.
-    MaxDmb,
     /// The peer declined.
     PeerDeclined,
-    /// Something failed that should not.
-    Internal,
 }
 
 impl Reason {
@@ -62,7 +56,6 @@ impl Reason {
         match self {
             Self::Memory => 0x0101_0000,
             Self::PeerNoSmc => 0x0301_0000,
-            Self::Ipsec => 0x0302_0000,
             Self::NoDevice => 0x0303_0000,
             Self::NoSmcdDevice => 0x0303_0001,
             Self::NoSmcrDevice => 0x0303_0002,
@@ -71,9 +64,7 @@ impl Reason {
             Self::NoUeid => 0x0303_0008,
             Self::ModeUnsupported => 0x0304_0000,
             Self::OptionUnsupported => 0x0306_0000,
-            Self::MaxDmb => 0x030d_0000,
             Self::PeerDeclined => 0x0500_0000,
-            Self::Internal => 0x0999_0000,
         }
     }
 }

@@ -43,7 +43,7 @@ use crate::clc::eid::{
 };
 
 /// How long a message may take to arrive in full, in seconds; `CLC_WAIT_TIME`.
-pub(crate) const WAIT_SECONDS: u32 = 6;
+pub(crate) const WAIT_SECONDS: i64 = 6;
 
 /// What this host says about itself.
 #[derive(Clone, Debug)]
@@ -87,13 +87,11 @@ pub(crate) enum Action {
     /// Client: takes the client's end of the connection behind the server's token and answers at
     /// once.
     Claim(Smcd),
-    /// The connection is SMC-D. Client: sends the confirm. Server: the peer has taken its end and
-    /// named this buffer.
+    /// The connection is SMC-D. Server: the peer says that it has taken its end; whether it really
+    /// has, the owner knows.
     Established {
         /// What is to be sent first.
         send: Option<Packet>,
-        /// The peer's last word.
-        peer: Smcd,
     },
     /// The connection is TCP.
     Fallback {
@@ -389,7 +387,7 @@ impl Machine {
                 {
                     return Err(EPROTO);
                 }
-                Ok(Action::Established { send: None, peer })
+                Ok(Action::Established { send: None })
             }
             State::Preparing(_) | State::Claiming(..) | State::Over => Ok(Action::Wait),
         }
@@ -413,7 +411,6 @@ impl Machine {
                 let confirm = self.host.smcd(*eid, &offer, first_contact);
                 Action::Established {
                     send: Some(confirm.encode(Kind::Confirm)),
-                    peer: *accept,
                 }
             }
             State::Proposal | State::Accept | State::Confirm(_) | State::Over => Action::Wait,

@@ -151,6 +151,9 @@ class Machine:
                   f"init={args.repo}/scripts/guest/init lab.run={self.run} {args.append}")
         if args.icount:
             append += " norandmaps"
+        elif args.accel == "tcg":
+            # A busy host stops a processor for seconds: no fault of the kernel's.
+            append += " no_timer_check rcupdate.rcu_cpu_stall_timeout=180"
         argv += ["-append", append]
         return self.spawn(argv, stdin=None if args.shell else subprocess.DEVNULL,
                           stdout=None if args.shell else subprocess.DEVNULL,

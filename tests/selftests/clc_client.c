@@ -50,22 +50,17 @@ static void start(struct __test_metadata *_metadata, struct _test_data_clc_clien
 }
 
 /* The same, and takes the proposal. */
-static bool start_smc(struct __test_metadata *_metadata, struct _test_data_clc_client *self,
+static void start_smc(struct __test_metadata *_metadata, struct _test_data_clc_client *self,
 		      enum clc_option option)
 {
 	start(_metadata, self, option);
-	if (!self->peer.smc) {
-		clc_peer_reset(&self->peer);
-		pthread_join(self->thread, NULL);
-		return false;
-	}
+	ASSERT_TRUE(self->peer.smc);
 	ASSERT_EQ(8, clc_peer_recv(&self->peer, self->proposal.byte, 8, CLC_LIMIT_MS));
 	self->proposal.len = self->proposal.byte[5] << 8 | self->proposal.byte[6];
 	ASSERT_LT(self->proposal.len, sizeof(self->proposal.byte));
 	ASSERT_EQ(self->proposal.len - 8,
 		  clc_peer_recv(&self->peer, self->proposal.byte + 8, self->proposal.len - 8,
 				CLC_LIMIT_MS));
-	return true;
 }
 
 FIXTURE_SETUP(clc_client)
@@ -141,8 +136,9 @@ TEST_F(clc_client, proposal_is_what_c_proposes)
 	struct clc_msg expected = clc_proposal();
 	uint8_t gid[16];
 
-	if (!start_smc(_metadata, self, CLC_SMC))
-		SKIP(return, "the client does not send the SMC option");
+	if (!clc_option_known())
+		SKIP(return, "the kernel has no SMC option (CONFIG_SMC=m)");
+	start_smc(_metadata, self, CLC_SMC);
 	proposed_gid(&self->proposal, gid);
 	memcpy(expected.byte + expected.len - 24, gid, 8);
 	memcpy(expected.byte + expected.len - 14, gid + 8, 8);
@@ -168,8 +164,9 @@ TEST_F(clc_client, server_that_declines_is_talked_to_over_tcp)
 {
 	struct clc_msg decline = clc_bytes("e2d4c3d9 04 001c 10 00*8 03010000 00*4 e2d4c3d9");
 
-	if (!start_smc(_metadata, self, CLC_SMC))
-		SKIP(return, "the client does not send the SMC option");
+	if (!clc_option_known())
+		SKIP(return, "the kernel has no SMC option (CONFIG_SMC=m)");
+	start_smc(_metadata, self, CLC_SMC);
 	ASSERT_EQ(0, clc_peer_send_msg(&self->peer, &decline));
 	talks(_metadata, self, 0x05000000);
 }
@@ -179,8 +176,9 @@ TEST_F(clc_client, data_behind_a_decline_reaches_the_application)
 	struct clc_msg decline = clc_decline(0x03030007, true);
 	char buf[4];
 
-	if (!start_smc(_metadata, self, CLC_SMC))
-		SKIP(return, "the client does not send the SMC option");
+	if (!clc_option_known())
+		SKIP(return, "the kernel has no SMC option (CONFIG_SMC=m)");
+	start_smc(_metadata, self, CLC_SMC);
 	memcpy(decline.byte + decline.len, "head", 4);
 	decline.len += 4;
 	ASSERT_EQ(0, clc_peer_send_msg(&self->peer, &decline));
@@ -197,8 +195,9 @@ TEST_F(clc_client, server_on_another_host_is_declined)
 
 	if (smc_parameter("SMC_TEST_C", 0))
 		SKIP(return, "C has no reason of its own");
-	if (!start_smc(_metadata, self, CLC_SMC))
-		SKIP(return, "the client does not send the SMC option");
+	if (!clc_option_known())
+		SKIP(return, "the kernel has no SMC option (CONFIG_SMC=m)");
+	start_smc(_metadata, self, CLC_SMC);
 	accept = clc_accept(2, (const uint8_t *)"0123456789abcdef", self->proposal.byte + 120);
 	declines(_metadata, self, &accept, 0x03030007);
 }
@@ -208,8 +207,9 @@ TEST_F(clc_client, server_with_a_token_of_nobody_is_declined)
 	struct clc_msg accept;
 	uint8_t gid[16];
 
-	if (!start_smc(_metadata, self, CLC_SMC))
-		SKIP(return, "the client does not send the SMC option");
+	if (!clc_option_known())
+		SKIP(return, "the kernel has no SMC option (CONFIG_SMC=m)");
+	start_smc(_metadata, self, CLC_SMC);
 	proposed_gid(&self->proposal, gid);
 	accept = clc_accept(2, gid, self->proposal.byte + 120);
 	declines(_metadata, self, &accept, 0x01010000);
@@ -219,8 +219,9 @@ TEST_F(clc_client, server_that_chooses_what_was_not_proposed_is_declined)
 {
 	struct clc_msg rdma = clc_bytes("e2d4c3d9 02 006c 28 00*96 e2d4c3d9");
 
-	if (!start_smc(_metadata, self, CLC_SMC))
-		SKIP(return, "the client does not send the SMC option");
+	if (!clc_option_known())
+		SKIP(return, "the kernel has no SMC option (CONFIG_SMC=m)");
+	start_smc(_metadata, self, CLC_SMC);
 	declines(_metadata, self, &rdma, 0x03040000);
 }
 
@@ -228,15 +229,17 @@ TEST_F(clc_client, server_that_chooses_version_1_is_declined_in_it)
 {
 	struct clc_msg accept = clc_bytes("e2d4c3c4 02 0030 11 00*8 00*8 0020 0000 00*4 00*12 e2d4c3c4");
 
-	if (!start_smc(_metadata, self, CLC_SMC))
-		SKIP(return, "the client does not send the SMC option");
+	if (!clc_option_known())
+		SKIP(return, "the kernel has no SMC option (CONFIG_SMC=m)");
+	start_smc(_metadata, self, CLC_SMC);
 	declines(_metadata, self, &accept, 0x03040000);
 }
 
 TEST_F(clc_client, server_that_echoes_the_option_is_a_clear_error)
 {
-	if (!start_smc(_metadata, self, CLC_ECHO))
-		SKIP(return, "the client does not send the SMC option");
+	if (!clc_option_known())
+		SKIP(return, "the kernel has no SMC option (CONFIG_SMC=m)");
+	start_smc(_metadata, self, CLC_ECHO);
 	ASSERT_EQ(0, clc_peer_send(&self->peer, "HTTP/1.0 400 Bad Request\r\n\r\n", 28));
 	fails(_metadata, self, EPROTO);
 }
@@ -246,8 +249,9 @@ TEST_F(clc_client, malformed_answer_is_a_clear_error)
 	struct clc_msg accept;
 	uint8_t gid[16];
 
-	if (!start_smc(_metadata, self, CLC_SMC))
-		SKIP(return, "the client does not send the SMC option");
+	if (!clc_option_known())
+		SKIP(return, "the kernel has no SMC option (CONFIG_SMC=m)");
+	start_smc(_metadata, self, CLC_SMC);
 	proposed_gid(&self->proposal, gid);
 	accept = clc_accept(2, gid, self->proposal.byte + 120);
 	/* Neither of the transports, and both. */
@@ -258,16 +262,18 @@ TEST_F(clc_client, malformed_answer_is_a_clear_error)
 
 TEST_F(clc_client, server_that_hangs_up_is_a_reset)
 {
-	if (!start_smc(_metadata, self, CLC_SMC))
-		SKIP(return, "the client does not send the SMC option");
+	if (!clc_option_known())
+		SKIP(return, "the kernel has no SMC option (CONFIG_SMC=m)");
+	start_smc(_metadata, self, CLC_SMC);
 	ASSERT_EQ(0, clc_peer_fin(&self->peer));
 	fails(_metadata, self, ECONNRESET);
 }
 
 TEST_F(clc_client, server_that_resets_is_a_reset)
 {
-	if (!start_smc(_metadata, self, CLC_SMC))
-		SKIP(return, "the client does not send the SMC option");
+	if (!clc_option_known())
+		SKIP(return, "the kernel has no SMC option (CONFIG_SMC=m)");
+	start_smc(_metadata, self, CLC_SMC);
 	ASSERT_EQ(0, clc_peer_reset(&self->peer));
 	pthread_join(self->thread, NULL);
 	EXPECT_EQ(-ECONNRESET, self->result);
@@ -275,8 +281,9 @@ TEST_F(clc_client, server_that_resets_is_a_reset)
 
 TEST_F(clc_client, silent_server_is_a_timeout)
 {
-	if (!start_smc(_metadata, self, CLC_SMC))
-		SKIP(return, "the client does not send the SMC option");
+	if (!clc_option_known())
+		SKIP(return, "the kernel has no SMC option (CONFIG_SMC=m)");
+	start_smc(_metadata, self, CLC_SMC);
 	fails(_metadata, self, ETIMEDOUT);
 }
 
@@ -285,8 +292,9 @@ TEST_F(clc_client, non_blocking_connect_ends_with_the_decline)
 	struct clc_msg decline = clc_decline(0x03030007, false);
 
 	ASSERT_EQ(0, smc_set_nonblock(self->fd, true));
-	if (!start_smc(_metadata, self, CLC_SMC))
-		SKIP(return, "the client does not send the SMC option");
+	if (!clc_option_known())
+		SKIP(return, "the kernel has no SMC option (CONFIG_SMC=m)");
+	start_smc(_metadata, self, CLC_SMC);
 	pthread_join(self->thread, NULL);
 	EXPECT_EQ(-EINPROGRESS, self->result);
 	/* TCP is connected, but nobody may write yet. */
@@ -304,8 +312,9 @@ TEST_F(clc_client, non_blocking_connect_ends_with_the_decline)
 TEST_F(clc_client, non_blocking_connect_ends_with_the_error)
 {
 	ASSERT_EQ(0, smc_set_nonblock(self->fd, true));
-	if (!start_smc(_metadata, self, CLC_ECHO))
-		SKIP(return, "the client does not send the SMC option");
+	if (!clc_option_known())
+		SKIP(return, "the kernel has no SMC option (CONFIG_SMC=m)");
+	start_smc(_metadata, self, CLC_ECHO);
 	pthread_join(self->thread, NULL);
 	EXPECT_EQ(-EINPROGRESS, self->result);
 	ASSERT_EQ(0, clc_peer_send(&self->peer, "HTTP", 4));

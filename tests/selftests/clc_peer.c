@@ -103,6 +103,11 @@ void clc_peer_close(struct clc_peer *peer)
 	close(peer->tun);
 }
 
+bool clc_option_known(void)
+{
+	return !system("modprobe -n -q smc");
+}
+
 static uint32_t sum(uint32_t sum, const void *data, size_t len)
 {
 	const uint8_t *byte = data;

@@ -48,6 +48,9 @@ struct clc_peer {
 	uint8_t in[16384];
 };
 
+/* Whether the kernel has code for the option, which it has with CONFIG_SMC=m. */
+bool clc_option_known(void);
+
 /* Makes the device in the caller's network namespace, which should be its own. */
 int clc_peer_open(struct clc_peer *peer);
 void clc_peer_close(struct clc_peer *peer);

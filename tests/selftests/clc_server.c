@@ -45,8 +45,9 @@ FIXTURE_SETUP(clc_server)
 	self->port = ntohs(addr.sin_port);
 
 	ASSERT_EQ(0, clc_peer_connect(&self->peer, self->port, CLC_SMC));
-	if (!self->peer.smc)
-		SKIP(return, "the listener does not answer the SMC option");
+	if (!clc_option_known())
+		SKIP(return, "the kernel has no SMC option (CONFIG_SMC=m)");
+	ASSERT_TRUE(self->peer.smc);
 }
 
 FIXTURE_TEARDOWN(clc_server)
@@ -67,6 +68,13 @@ static int check_served(struct _test_data_clc_server *self, const char *sent, ui
 	fd = accept(self->listener, NULL, NULL);
 	if (fd < 0)
 		return -errno;
+	/* What a test has reset before lies in the queue as well, as with TCP. */
+	while (recv(fd, buf, 1, MSG_PEEK) < 0 && errno == ECONNRESET) {
+		close(fd);
+		fd = accept(self->listener, NULL, NULL);
+		if (fd < 0)
+			return -errno;
+	}
 	if (recv(fd, buf, strlen(sent), MSG_WAITALL) != strlen(sent) || strcmp(buf, sent))
 		goto out;
 	if (send(fd, "answer", 6, MSG_NOSIGNAL) != 6 ||
@@ -240,8 +248,18 @@ TEST_F(clc_server, silent_client_is_cut_off_and_holds_up_nobody)
 	EXPECT_EQ(0, check_others());
 	EXPECT_EQ(CLC_OPEN, self->peer.end);
 	EXPECT_NE(CLC_OPEN, clc_peer_wait_end(&self->peer, CLC_LIMIT_MS));
-	/* Nobody ever gets to see it. */
-	EXPECT_EQ(0, smc_poll(self->listener, POLLIN, 0));
+	if (smc_parameter("SMC_TEST_C", 0)) {
+		/* Nobody ever gets to see it. */
+		EXPECT_EQ(0, smc_poll(self->listener, POLLIN, 0));
+	} else {
+		char byte;
+		int fd = accept(self->listener, NULL, NULL);
+
+		ASSERT_LE(0, fd);
+		EXPECT_EQ(-1, recv(fd, &byte, 1, 0));
+		EXPECT_EQ(ETIMEDOUT, errno);
+		close(fd);
+	}
 }
 
 TEST_F(clc_server, client_without_the_option_is_served_over_tcp)

@@ -48,7 +48,7 @@ const CLIENT_OFFER: Offer = Offer {
 /// How a machine ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    Smc { peer_token: u64 },
+    Smc,
     Tcp { reason: Reason, diagnosis: u32 },
     Dead(Error),
 }
@@ -119,12 +119,7 @@ impl Peer {
                     });
                     continue;
                 }
-                Action::Established { send, peer } => (
-                    send,
-                    Some(Smc {
-                        peer_token: peer.dmb.token,
-                    }),
-                ),
+                Action::Established { send } => (send, Some(Smc)),
                 Action::Fallback {
                     send,
                     reason,
@@ -209,23 +204,13 @@ fn handshake_is_the_three_messages_c_exchanges() {
 
     client.sent.clear();
     client.hears(&server.sent);
-    assert_eq!(
-        client.end,
-        Some(Smc {
-            peer_token: SERVER_OFFER.token
-        })
-    );
+    assert_eq!(client.end, Some(Smc));
     // The server's first contact is answered with one.
     assert_eq!(client.sent.len(), 130);
     assert_eq!(client.sent[..8], bytes("e2d4c3c4 03 0082 29"));
 
     server.hears(&client.sent);
-    assert_eq!(
-        server.end,
-        Some(Smc {
-            peer_token: CLIENT_OFFER.token
-        })
-    );
+    assert_eq!(server.end, Some(Smc));
     assert_eq!(server.sent, accept(), "nothing more is sent");
 }
 
@@ -397,7 +382,7 @@ fn oversized_message_is_taken_in_full_and_judged() {
     message.resize(4096, 0xee);
     message.extend(b"data");
     client.hears(&message);
-    assert!(matches!(client.end, Some(Smc { .. })));
+    assert!(matches!(client.end, Some(Smc)));
     assert_eq!(client.rest(), b"data");
 }
 
@@ -437,10 +422,10 @@ fn server_declines_what_it_cannot_do() {
 #[test]
 fn server_without_room_declines() {
     let mut server = Peer::server();
-    server.offer = Err(Reason::MaxDmb);
+    server.offer = Err(Reason::Memory);
     server.hears(&proposal());
-    assert_eq!(server.end, tcp(Reason::MaxDmb));
-    assert_eq!(server.sent, decline("030d0000"));
+    assert_eq!(server.end, tcp(Reason::Memory));
+    assert_eq!(server.sent, decline("01010000"));
 }
 
 #[test]
@@ -621,7 +606,7 @@ fn run(mut pair: Pair, steps: &[Step]) -> [End; 2] {
     }
     let ends = [pair.ends[0].end.unwrap(), pair.ends[1].end.unwrap()];
     match ends {
-        [Smc { .. }, Smc { .. }] | [Tcp { .. }, Tcp { .. }] => {
+        [Smc, Smc] | [Tcp { .. }, Tcp { .. }] => {
             for end in &pair.ends {
                 assert_eq!(end.rest(), b"data", "{ends:?}");
             }
@@ -644,10 +629,7 @@ proptest! {
         steps in prop::collection::vec(smooth_step(), 0..24),
     ) {
         let ends = run(Pair::new(GID), &steps);
-        prop_assert_eq!(ends, [
-            Smc { peer_token: SERVER_OFFER.token },
-            Smc { peer_token: CLIENT_OFFER.token },
-        ]);
+        prop_assert_eq!(ends, [Smc, Smc]);
     }
 
     #[test]

@@ -280,7 +280,6 @@ fn decline_is_what_c_sends() {
     for (reason, code) in [
         (Reason::Memory, "01010000"),
         (Reason::PeerNoSmc, "03010000"),
-        (Reason::Ipsec, "03020000"),
         (Reason::NoDevice, "03030000"),
         (Reason::NoSmcdDevice, "03030001"),
         (Reason::NoSmcrDevice, "03030002"),
@@ -289,9 +288,7 @@ fn decline_is_what_c_sends() {
         (Reason::NoUeid, "03030008"),
         (Reason::ModeUnsupported, "03040000"),
         (Reason::OptionUnsupported, "03060000"),
-        (Reason::MaxDmb, "030d0000"),
         (Reason::PeerDeclined, "05000000"),
-        (Reason::Internal, "09990000"),
     ] {
         for (version, expected) in [
             (Version::V1, decline_v1(code)),
