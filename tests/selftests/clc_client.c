@@ -33,7 +33,7 @@ FIXTURE(clc_client)
 
 static void *connect_thread(void *arg)
 {
-	FIXTURE_DATA(clc_client) *self = arg;
+	struct _test_data_clc_client *self = arg;
 	struct sockaddr_in addr = { .sin_family = AF_INET, .sin_port = htons(PORT) };
 
 	inet_pton(AF_INET, CLC_PEER, &addr.sin_addr);
@@ -42,7 +42,7 @@ static void *connect_thread(void *arg)
 }
 
 /* Lets the client connect, with the peer's answer to the option. */
-static void start(struct __test_metadata *_metadata, FIXTURE_DATA(clc_client) *self,
+static void start(struct __test_metadata *_metadata, struct _test_data_clc_client *self,
 		  enum clc_option option)
 {
 	ASSERT_EQ(0, pthread_create(&self->thread, NULL, connect_thread, self));
@@ -50,7 +50,7 @@ static void start(struct __test_metadata *_metadata, FIXTURE_DATA(clc_client) *s
 }
 
 /* The same, and takes the proposal. */
-static void start_smc(struct __test_metadata *_metadata, FIXTURE_DATA(clc_client) *self,
+static void start_smc(struct __test_metadata *_metadata, struct _test_data_clc_client *self,
 		      enum clc_option option)
 {
 	start(_metadata, self, option);
@@ -62,13 +62,6 @@ static void start_smc(struct __test_metadata *_metadata, FIXTURE_DATA(clc_client
 		  clc_peer_recv(&self->peer, self->proposal.byte + 8, self->proposal.len - 8,
 				CLC_LIMIT_MS));
 }
-
-#define START_SMC(option)							\
-	do {									\
-		if (!clc_option_known())					\
-			SKIP(return, "the kernel has no SMC option (CONFIG_SMC=m)");	\
-		start_smc(_metadata, self, option);				\
-	} while (0)
 
 FIXTURE_SETUP(clc_client)
 {
@@ -87,7 +80,7 @@ FIXTURE_TEARDOWN(clc_client)
 }
 
 /* The connection is TCP for this reason and carries data both ways. */
-static void talks(struct __test_metadata *_metadata, FIXTURE_DATA(clc_client) *self,
+static void talks(struct __test_metadata *_metadata, struct _test_data_clc_client *self,
 		  uint32_t reason)
 {
 	struct smc_info info;
@@ -107,7 +100,7 @@ static void talks(struct __test_metadata *_metadata, FIXTURE_DATA(clc_client) *s
 }
 
 /* The client declines, for this reason, and then talks over TCP. */
-static void declines(struct __test_metadata *_metadata, FIXTURE_DATA(clc_client) *self,
+static void declines(struct __test_metadata *_metadata, struct _test_data_clc_client *self,
 		     const struct clc_msg *answer, uint32_t reason)
 {
 	uint8_t decline[44];
@@ -121,7 +114,7 @@ static void declines(struct __test_metadata *_metadata, FIXTURE_DATA(clc_client)
 }
 
 /* connect() fails with this error, and the peer sees the connection end. */
-static void fails(struct __test_metadata *_metadata, FIXTURE_DATA(clc_client) *self, int error)
+static void fails(struct __test_metadata *_metadata, struct _test_data_clc_client *self, int error)
 {
 	pthread_join(self->thread, NULL);
 	EXPECT_EQ(-error, self->result);
@@ -143,7 +136,9 @@ TEST_F(clc_client, proposal_is_what_c_proposes)
 	struct clc_msg expected = clc_proposal();
 	uint8_t gid[16];
 
-	START_SMC(CLC_SMC);
+	if (!clc_option_known())
+		SKIP(return, "the kernel has no SMC option (CONFIG_SMC=m)");
+	start_smc(_metadata, self, CLC_SMC);
 	proposed_gid(&self->proposal, gid);
 	memcpy(expected.byte + expected.len - 24, gid, 8);
 	memcpy(expected.byte + expected.len - 14, gid + 8, 8);
@@ -169,7 +164,9 @@ TEST_F(clc_client, server_that_declines_is_talked_to_over_tcp)
 {
 	struct clc_msg decline = clc_bytes("e2d4c3d9 04 001c 10 00*8 03010000 00*4 e2d4c3d9");
 
-	START_SMC(CLC_SMC);
+	if (!clc_option_known())
+		SKIP(return, "the kernel has no SMC option (CONFIG_SMC=m)");
+	start_smc(_metadata, self, CLC_SMC);
 	ASSERT_EQ(0, clc_peer_send_msg(&self->peer, &decline));
 	talks(_metadata, self, 0x05000000);
 }
@@ -179,7 +176,9 @@ TEST_F(clc_client, data_behind_a_decline_reaches_the_application)
 	struct clc_msg decline = clc_decline(0x03030007, true);
 	char buf[4];
 
-	START_SMC(CLC_SMC);
+	if (!clc_option_known())
+		SKIP(return, "the kernel has no SMC option (CONFIG_SMC=m)");
+	start_smc(_metadata, self, CLC_SMC);
 	memcpy(decline.byte + decline.len, "head", 4);
 	decline.len += 4;
 	ASSERT_EQ(0, clc_peer_send_msg(&self->peer, &decline));
@@ -196,7 +195,9 @@ TEST_F(clc_client, server_on_another_host_is_declined)
 
 	if (smc_parameter("SMC_TEST_C", 0))
 		SKIP(return, "C has no reason of its own");
-	START_SMC(CLC_SMC);
+	if (!clc_option_known())
+		SKIP(return, "the kernel has no SMC option (CONFIG_SMC=m)");
+	start_smc(_metadata, self, CLC_SMC);
 	accept = clc_accept(2, (const uint8_t *)"0123456789abcdef", self->proposal.byte + 120);
 	declines(_metadata, self, &accept, 0x03030007);
 }
@@ -206,7 +207,9 @@ TEST_F(clc_client, server_with_a_token_of_nobody_is_declined)
 	struct clc_msg accept;
 	uint8_t gid[16];
 
-	START_SMC(CLC_SMC);
+	if (!clc_option_known())
+		SKIP(return, "the kernel has no SMC option (CONFIG_SMC=m)");
+	start_smc(_metadata, self, CLC_SMC);
 	proposed_gid(&self->proposal, gid);
 	accept = clc_accept(2, gid, self->proposal.byte + 120);
 	declines(_metadata, self, &accept, 0x01010000);
@@ -216,7 +219,9 @@ TEST_F(clc_client, server_that_chooses_what_was_not_proposed_is_declined)
 {
 	struct clc_msg rdma = clc_bytes("e2d4c3d9 02 006c 28 00*96 e2d4c3d9");
 
-	START_SMC(CLC_SMC);
+	if (!clc_option_known())
+		SKIP(return, "the kernel has no SMC option (CONFIG_SMC=m)");
+	start_smc(_metadata, self, CLC_SMC);
 	declines(_metadata, self, &rdma, 0x03040000);
 }
 
@@ -224,13 +229,17 @@ TEST_F(clc_client, server_that_chooses_version_1_is_declined_in_it)
 {
 	struct clc_msg accept = clc_bytes("e2d4c3c4 02 0030 11 00*8 00*8 0020 0000 00*4 00*12 e2d4c3c4");
 
-	START_SMC(CLC_SMC);
+	if (!clc_option_known())
+		SKIP(return, "the kernel has no SMC option (CONFIG_SMC=m)");
+	start_smc(_metadata, self, CLC_SMC);
 	declines(_metadata, self, &accept, 0x03040000);
 }
 
 TEST_F(clc_client, server_that_echoes_the_option_is_a_clear_error)
 {
-	START_SMC(CLC_ECHO);
+	if (!clc_option_known())
+		SKIP(return, "the kernel has no SMC option (CONFIG_SMC=m)");
+	start_smc(_metadata, self, CLC_ECHO);
 	ASSERT_EQ(0, clc_peer_send(&self->peer, "HTTP/1.0 400 Bad Request\r\n\r\n", 28));
 	fails(_metadata, self, EPROTO);
 }
@@ -240,7 +249,9 @@ TEST_F(clc_client, malformed_answer_is_a_clear_error)
 	struct clc_msg accept;
 	uint8_t gid[16];
 
-	START_SMC(CLC_SMC);
+	if (!clc_option_known())
+		SKIP(return, "the kernel has no SMC option (CONFIG_SMC=m)");
+	start_smc(_metadata, self, CLC_SMC);
 	proposed_gid(&self->proposal, gid);
 	accept = clc_accept(2, gid, self->proposal.byte + 120);
 	/* Neither of the transports, and both. */
@@ -251,14 +262,18 @@ TEST_F(clc_client, malformed_answer_is_a_clear_error)
 
 TEST_F(clc_client, server_that_hangs_up_is_a_reset)
 {
-	START_SMC(CLC_SMC);
+	if (!clc_option_known())
+		SKIP(return, "the kernel has no SMC option (CONFIG_SMC=m)");
+	start_smc(_metadata, self, CLC_SMC);
 	ASSERT_EQ(0, clc_peer_fin(&self->peer));
 	fails(_metadata, self, ECONNRESET);
 }
 
 TEST_F(clc_client, server_that_resets_is_a_reset)
 {
-	START_SMC(CLC_SMC);
+	if (!clc_option_known())
+		SKIP(return, "the kernel has no SMC option (CONFIG_SMC=m)");
+	start_smc(_metadata, self, CLC_SMC);
 	ASSERT_EQ(0, clc_peer_reset(&self->peer));
 	pthread_join(self->thread, NULL);
 	EXPECT_EQ(-ECONNRESET, self->result);
@@ -266,7 +281,9 @@ TEST_F(clc_client, server_that_resets_is_a_reset)
 
 TEST_F(clc_client, silent_server_is_a_timeout)
 {
-	START_SMC(CLC_SMC);
+	if (!clc_option_known())
+		SKIP(return, "the kernel has no SMC option (CONFIG_SMC=m)");
+	start_smc(_metadata, self, CLC_SMC);
 	fails(_metadata, self, ETIMEDOUT);
 }
 
@@ -275,7 +292,9 @@ TEST_F(clc_client, non_blocking_connect_ends_with_the_decline)
 	struct clc_msg decline = clc_decline(0x03030007, false);
 
 	ASSERT_EQ(0, smc_set_nonblock(self->fd, true));
-	START_SMC(CLC_SMC);
+	if (!clc_option_known())
+		SKIP(return, "the kernel has no SMC option (CONFIG_SMC=m)");
+	start_smc(_metadata, self, CLC_SMC);
 	pthread_join(self->thread, NULL);
 	EXPECT_EQ(-EINPROGRESS, self->result);
 	/* TCP is connected, but nobody may write yet. */
@@ -293,7 +312,9 @@ TEST_F(clc_client, non_blocking_connect_ends_with_the_decline)
 TEST_F(clc_client, non_blocking_connect_ends_with_the_error)
 {
 	ASSERT_EQ(0, smc_set_nonblock(self->fd, true));
-	START_SMC(CLC_ECHO);
+	if (!clc_option_known())
+		SKIP(return, "the kernel has no SMC option (CONFIG_SMC=m)");
+	start_smc(_metadata, self, CLC_ECHO);
 	pthread_join(self->thread, NULL);
 	EXPECT_EQ(-EINPROGRESS, self->result);
 	ASSERT_EQ(0, clc_peer_send(&self->peer, "HTTP", 4));

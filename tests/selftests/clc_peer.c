@@ -49,7 +49,7 @@ static int set_address(int fd, const char *name, const char *address, unsigned l
 	struct sockaddr_in addr = { .sin_family = AF_INET };
 	struct ifreq ifr = {};
 
-	strcpy(ifr.ifr_name, name);
+	snprintf(ifr.ifr_name, sizeof(ifr.ifr_name), "%s", name);
 	inet_pton(AF_INET, address, &addr.sin_addr);
 	memcpy(&ifr.ifr_addr, &addr, sizeof(addr));
 	return ioctl(fd, request, &ifr) ? fail(errno, "set address of device") : 0;
@@ -66,7 +66,7 @@ static int link_up(const char *name)
 	ret = set_address(fd, name, CLC_KERNEL, SIOCSIFADDR);
 	if (!ret)
 		ret = set_address(fd, name, "255.255.255.0", SIOCSIFNETMASK);
-	strcpy(ifr.ifr_name, name);
+	snprintf(ifr.ifr_name, sizeof(ifr.ifr_name), "%s", name);
 	ifr.ifr_flags = IFF_UP | IFF_RUNNING;
 	if (!ret && ioctl(fd, SIOCSIFFLAGS, &ifr))
 		ret = fail(errno, "set device up");
@@ -91,7 +91,7 @@ int clc_peer_open(struct clc_peer *peer)
 	}
 	if (peer->tun < 0)
 		return fail(errno, "open /dev/net/tun");
-	strcpy(ifr.ifr_name, "clc0");
+	snprintf(ifr.ifr_name, sizeof(ifr.ifr_name), "%s", "clc0");
 	ret = ioctl(peer->tun, TUNSETIFF, &ifr) ? fail(errno, "TUNSETIFF") : link_up("clc0");
 	if (ret)
 		close(peer->tun);
@@ -371,30 +371,38 @@ int clc_peer_reset(struct clc_peer *peer)
 	return transmit_flags(peer, RST | ACK);
 }
 
-struct clc_msg clc_bytes(const char *text)
+/* Appends what @text spells. */
+static void append(struct clc_msg *msg, const char *text)
 {
-	struct clc_msg msg = { 0 };
+	while (*text && msg->len < sizeof(msg->byte)) {
+		unsigned int byte = 0, count = 1;
 
-	while (*text && msg.len < sizeof(msg.byte)) {
 		if (isspace(*text)) {
 			text++;
 		} else if (*text == '\'') {
 			for (text++; *text && *text != '\''; text++)
-				msg.byte[msg.len++] = *text;
+				msg->byte[msg->len++] = *text;
 			text += *text == '\'';
 		} else {
-			unsigned int byte = 0, count = 1;
-
-			sscanf(text, "%2x*%u", &byte, &count);
+			if (sscanf(text, "%2x*%u", &byte, &count) < 1)
+				return;
 			text += 2;
 			if (*text == '*')
 				text += 1 + strspn(text + 1, "0123456789");
-			if (count > sizeof(msg.byte) - msg.len)
-				count = sizeof(msg.byte) - msg.len;
-			memset(msg.byte + msg.len, byte, count);
-			msg.len += count;
+			if (count > sizeof(msg->byte) - msg->len)
+				count = sizeof(msg->byte) - msg->len;
+			memset(msg->byte + msg->len, byte, count);
+			msg->len += count;
 		}
 	}
+}
+
+struct clc_msg clc_join(const char *const part[])
+{
+	struct clc_msg msg = {};
+
+	for (; *part; part++)
+		append(&msg, *part);
 	return msg;
 }
 
@@ -411,31 +419,31 @@ int clc_peer_send_msg(struct clc_peer *peer, const struct clc_msg *msg)
 
 struct clc_msg clc_proposal(void)
 {
-	return clc_bytes("e2d4c3d9 01 00e0 26 "
-			 "00*8 00*16 00*6 0000 "
-			 "00*8 0000 001c 00*28 "
-			 "01 02 00 10 0000 0040 "
-			 "00*16 00 00 0001 00*12 "
-			 "'SMC-LO.DEFAULT' 20*18 "
-			 "00*32 00*16 "
-			 "3132333435363738 ffff "
-			 "4142434445464748 ffff "
+	return clc_bytes("e2d4c3d9 01 00e0 26 ",
+			 "00*8 00*16 00*6 0000 ",
+			 "00*8 0000 001c 00*28 ",
+			 "01 02 00 10 0000 0040 ",
+			 "00*16 00 00 0001 00*12 ",
+			 "'SMC-LO.DEFAULT' 20*18 ",
+			 "00*32 00*16 ",
+			 "3132333435363738 ffff ",
+			 "4142434445464748 ffff ",
 			 "e2d4c3d9");
 }
 
 struct clc_msg clc_proposal_all(void)
 {
 	/* Two IPv6 prefixes, one EID, one native GID. */
-	struct clc_msg msg = clc_bytes("e2d4c3d9 01 0000 2f "
-				       "'sys-id-8' 01*16 02*6 0028 "
-				       "2122232425262728 0007 0046 00*28 "
-				       "c0a80000 18 0000 02 "
-				       "fd00 00*14 40 fd01 00*14 40 "
-				       "01 01 00 10 0000 0040 "
-				       "03*16 ff 02 0001 00*12 "
-				       "'SMC-LO.DEFAULT' 20*18 "
-				       "00*32 00*16 "
-				       "3132333435363738 0008 "
+	struct clc_msg msg = clc_bytes("e2d4c3d9 01 0000 2f ",
+				       "'sys-id-8' 01*16 02*6 0028 ",
+				       "2122232425262728 0007 0046 00*28 ",
+				       "c0a80000 18 0000 02 ",
+				       "fd00 00*14 40 fd01 00*14 40 ",
+				       "01 01 00 10 0000 0040 ",
+				       "03*16 ff 02 0001 00*12 ",
+				       "'SMC-LO.DEFAULT' 20*18 ",
+				       "00*32 00*16 ",
+				       "3132333435363738 0008 ",
 				       "e2d4c3d9");
 
 	clc_set16(&msg, 5, msg.len);
@@ -454,11 +462,11 @@ struct clc_msg clc_decline(uint32_t reason, bool out_of_sync)
 
 struct clc_msg clc_accept(uint8_t type, const uint8_t gid[16], const uint8_t eid[32])
 {
-	struct clc_msg msg = clc_bytes("e2d4c3c4 00 0082 29 "
-				       "00*8 a1a2a3a4a5a6a7a8 00 20 0000 00000007 "
-				       "ffff 00*32 00*8 "
-				       "00 21 0000 'node' 20*28 "
-				       "0000 0001 00*4 00*8 "
+	struct clc_msg msg = clc_bytes("e2d4c3c4 00 0082 29 ",
+				       "00*8 a1a2a3a4a5a6a7a8 00 20 0000 00000007 ",
+				       "ffff 00*32 00*8 ",
+				       "00 21 0000 'node' 20*28 ",
+				       "0000 0001 00*4 00*8 ",
 				       "e2d4c3c4");
 
 	msg.byte[4] = type;

@@ -77,7 +77,8 @@ struct clc_msg {
  * The bytes that are written as hexadecimal digits, xx*n for a byte that
  * repeats, and 'text' without blanks for ASCII.
  */
-struct clc_msg clc_bytes(const char *text);
+struct clc_msg clc_join(const char *const part[]);
+#define clc_bytes(...)	clc_join((const char *const []){ __VA_ARGS__, NULL })
 /* Sets a 16-bit field. */
 void clc_set16(struct clc_msg *msg, size_t at, uint16_t value);
 int clc_peer_send_msg(struct clc_peer *peer, const struct clc_msg *msg);

@@ -57,7 +57,7 @@ FIXTURE_TEARDOWN(clc_server)
 }
 
 /* The child can be accepted and carries data both ways: first ours, then the peer's. */
-static int check_served(FIXTURE_DATA(clc_server) *self, const char *sent, uint32_t reason)
+static int check_served(struct _test_data_clc_server *self, const char *sent, uint32_t reason)
 {
 	struct smc_info info;
 	char buf[64] = "";
@@ -102,7 +102,7 @@ static int check_others(void)
 	return ret;
 }
 
-static void declined(struct __test_metadata *_metadata, FIXTURE_DATA(clc_server) *self,
+static void declined(struct __test_metadata *_metadata, struct _test_data_clc_server *self,
 		     const struct clc_msg *proposal, uint32_t reason)
 {
 	uint8_t answer[44];
@@ -135,9 +135,9 @@ TEST_F(clc_server, remote_client_with_every_device_is_declined)
 
 TEST_F(clc_server, client_of_version_1_is_declined_in_version_1)
 {
-	struct clc_msg proposal = clc_bytes("e2d4c3d9 01 0034 10 "
-					    "'sys-id-8' 01*16 02*6 0000 "
-					    "c0a80000 18 0000 00 "
+	struct clc_msg proposal = clc_bytes("e2d4c3d9 01 0034 10 ",
+					    "'sys-id-8' 01*16 02*6 0000 ",
+					    "c0a80000 18 0000 00 ",
 					    "e2d4c3d9");
 
 	declined(_metadata, self, &proposal, 0x03030000);
