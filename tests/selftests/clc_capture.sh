@@ -27,7 +27,7 @@ ip link set lo up
 nft 'table ip nat { chain out { type nat hook output priority -100;
 	ip daddr 127.0.0.1 tcp dport 27100 redirect to :27101; }; }' || exit 1
 
-tcpdump --immediate-mode -i lo -U -w "$file" tcp port 27101 2> /dev/null &
+tcpdump --immediate-mode -i lo -U -w "$file" tcp portrange 27100-27101 2> /dev/null &
 capture=$!
 # The file's header is written when the capture runs.
 for _ in $(seq 100); do [ -s "$file" ] && break; sleep 0.1; done
