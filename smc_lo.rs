@@ -44,8 +44,8 @@ use kapi::{
         GlobalGuard, //
     },
     net::{
-        Net,
         NamespaceWatcher, //
+        Net,
     },
     registry::Registry,
     workqueue::OwnedQueue,

@@ -62,16 +62,13 @@ use crate::{
     sock::SmcSock,
 };
 use kernel::{
-    impl_has_delayed_work,
-    impl_list_arc_safe,
-    impl_list_item,
+    impl_has_delayed_work, impl_list_arc_safe, impl_list_item,
     list::{
         List,
         ListArc,
         ListLinks, //
     },
-    new_delayed_work,
-    new_mutex,
+    new_delayed_work, new_mutex,
     prelude::*,
     rbtree::{
         RBTree,
@@ -354,7 +351,10 @@ impl Offer {
                             let _ = queue.enqueue_delayed(self.clone(), jiffies + 1);
                         }
                     }
-                    let waited = self.deadline.copy().map_or(Delta::ZERO, |since| now - since);
+                    let waited = self
+                        .deadline
+                        .copy()
+                        .map_or(Delta::ZERO, |since| now - since);
                     if waited < PATIENCE {
                         return Verdict::Unborn;
                     }
@@ -489,7 +489,11 @@ impl Pending {
         let mut queue = self.queue.lock();
         let mut cursor = queue.cursor_front();
         while let Some(next) = cursor.peek_next() {
-            if next.child.as_ref().is_some_and(|sk| sk.addr() == child.addr()) {
+            if next
+                .child
+                .as_ref()
+                .is_some_and(|sk| sk.addr() == child.addr())
+            {
                 return Some(next.remove().into_arc());
             }
             cursor.move_next();
@@ -529,7 +533,8 @@ impl Table {
     }
 
     fn bucket(&self, isn: u32) -> Option<&SpinLockBh<Chain>> {
-        self.buckets.get(usize::try_from(isn).unwrap_or(0) % BUCKETS)
+        self.buckets
+            .get(usize::try_from(isn).unwrap_or(0) % BUCKETS)
     }
 
     fn key(isn: u32, offer: &Offer) -> (u32, usize) {
@@ -586,18 +591,15 @@ impl Table {
 }
 
 /// The offer behind a packet, in the listener's namespace or any other.
-fn find(
-    table: &Table,
-    syn: &Syn<'_>,
-    isn: u32,
-    proof: impl Fn(&Sk) -> bool,
-) -> Option<Arc<Offer>> {
+fn find(table: &Table, syn: &Syn<'_>, isn: u32, proof: impl Fn(&Sk) -> bool) -> Option<Arc<Offer>> {
     match syn.local_sender() {
         Some(client) => {
             if !proof(&client) {
                 return None;
             }
-            client.with_owner::<SmcSock, _>(|sock, _| sock.offer()).flatten()
+            client
+                .with_owner::<SmcSock, _>(|sock, _| sock.offer())
+                .flatten()
         }
         None => table.find(syn, isn, proof),
     }
@@ -628,10 +630,13 @@ pub(crate) fn child_born(table: &Table, child: &Child<'_>) -> bool {
     let Some(offer) = find(table, &child.ack, child.rcv_isn, proof) else {
         return false;
     };
-    let matched = child.ack.listener().with_owner::<SmcSock, _>(|listener, _| {
-        let mut queue = listener.pending().queue.lock();
-        listener.is_listening() && offer.pair(child, &mut queue)
-    });
+    let matched = child
+        .ack
+        .listener()
+        .with_owner::<SmcSock, _>(|listener, _| {
+            let mut queue = listener.pending().queue.lock();
+            listener.is_listening() && offer.pair(child, &mut queue)
+        });
     if matched == Some(true) {
         offer.wake();
     }

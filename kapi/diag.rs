@@ -127,10 +127,7 @@ impl<S: Source> Registration<S> {
     /// # Errors
     ///
     /// * `EEXIST`: another module reports on `AF_SMC`; `occupied` is called.
-    pub(crate) fn new(
-        module: &'static ThisModule,
-        occupied: fn(),
-    ) -> impl PinInit<Self, Error> {
+    pub(crate) fn new(module: &'static ThisModule, occupied: fn()) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             // INVARIANT: Registered here, unregistered in `drop`.
             handler <- Opaque::try_ffi_init(move |handler: *mut bindings::sock_diag_handler| {
@@ -312,7 +309,11 @@ unsafe fn fill(
     unsafe { bindings::sock_diag_save_cookie(sk, (&raw mut msg.id.idiag_cookie).cast()) };
     // SAFETY: A live socket.
     unsafe {
-        msg.id.idiag_if = (*inner).__sk_common.skc_bound_dev_if.try_into().unwrap_or(0);
+        msg.id.idiag_if = (*inner)
+            .__sk_common
+            .skc_bound_dev_if
+            .try_into()
+            .unwrap_or(0);
         msg.diag_uid = bindings::netlink_sk_uid((*cb).skb, sk);
     };
     msg.diag_inode = record.sk.inode();

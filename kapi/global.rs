@@ -48,10 +48,7 @@ impl<T: Send + Sync> Global<T> {
     ///
     /// * `EBUSY`: the value exists already.
     /// * those of `init`.
-    pub(crate) fn init<E>(
-        &'static self,
-        init: impl PinInit<T, E>,
-    ) -> Result<GlobalGuard<T>>
+    pub(crate) fn init<E>(&'static self, init: impl PinInit<T, E>) -> Result<GlobalGuard<T>>
     where
         Error: From<E>,
     {

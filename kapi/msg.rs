@@ -179,9 +179,8 @@ impl OptVal {
         }
         // SAFETY: `buf` is writable for its length; the source is checked by the function when
         // it is in user memory, and as long as `self.len` says otherwise.
-        let err = unsafe {
-            bindings::copy_from_sockptr(buf.as_mut_ptr().cast(), self.ptr, buf.len())
-        };
+        let err =
+            unsafe { bindings::copy_from_sockptr(buf.as_mut_ptr().cast(), self.ptr, buf.len()) };
         if err != 0 {
             return Err(EFAULT);
         }
@@ -216,13 +215,19 @@ impl UserOpt {
     /// * `EINVAL`: the length is negative.
     pub(crate) fn write_int(&self, value: c_int) -> Result {
         let mut len = [0; size_of::<c_int>()];
-        let user = |ptr: usize, len| kernel::uaccess::UserSlice::new(kernel::uaccess::UserPtr::from_addr(ptr), len);
-        user(self.len.addr(), len.len()).reader().read_slice(&mut len)?;
+        let user = |ptr: usize, len| {
+            kernel::uaccess::UserSlice::new(kernel::uaccess::UserPtr::from_addr(ptr), len)
+        };
+        user(self.len.addr(), len.len())
+            .reader()
+            .read_slice(&mut len)?;
         let room = usize::try_from(c_int::from_ne_bytes(len)).map_err(|_| EINVAL)?;
         let bytes = value.to_ne_bytes();
         let part = bytes.get(..room.min(bytes.len())).ok_or(EINVAL)?;
         let written = c_int::try_from(part.len()).map_err(|_| EINVAL)?;
-        user(self.val.addr(), part.len()).writer().write_slice(part)?;
+        user(self.val.addr(), part.len())
+            .writer()
+            .write_slice(part)?;
         user(self.len.addr(), len.len())
             .writer()
             .write_slice(&written.to_ne_bytes())

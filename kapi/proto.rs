@@ -182,7 +182,15 @@ impl Accept<'_> {
         let net = listener.net();
         // SAFETY: As above; the socket is not yet visible to anybody.
         let sk = unsafe {
-            alloc::<T>(net, family.into(), proto, protocol, version, self.kern(), None)?
+            alloc::<T>(
+                net,
+                family.into(),
+                proto,
+                protocol,
+                version,
+                self.kern(),
+                None,
+            )?
         };
         // SAFETY: A new socket, referenced until it is put below.
         let new = unsafe { Sk::from_ptr(sk) };
@@ -534,8 +542,7 @@ impl<T: StreamSocket> ProtoTable<T> {
             Version::V4 => proto.obj_size = const_u32(size_of::<Object<T>>()),
             Version::V6 => {
                 proto.obj_size = const_u32(size_of::<Object6<T>>());
-                proto.ipv6_pinfo_offset =
-                    const_u32(core::mem::offset_of!(Object6<T>, pinfo));
+                proto.ipv6_pinfo_offset = const_u32(core::mem::offset_of!(Object6<T>, pinfo));
             }
         }
         Self(UnsafeCell::new(proto), PhantomData)
@@ -684,7 +691,11 @@ impl<T: StreamSocket> OpsTable<T> {
         len: c_int,
     ) -> c_int {
         // SAFETY: Core passes an open socket, and an address of `len` bytes.
-        unsafe { int_result(Self::with(socket, |op| T::bind(op, SockAddr::new(addr, len)))) }
+        unsafe {
+            int_result(Self::with(socket, |op| {
+                T::bind(op, SockAddr::new(addr, len))
+            }))
+        }
     }
 
     /// # Safety
@@ -787,9 +798,7 @@ impl<T: StreamSocket> OpsTable<T> {
     /// Called by core as `proto_ops::shutdown`.
     unsafe extern "C" fn shutdown_callback(socket: *mut bindings::socket, how: c_int) -> c_int {
         // SAFETY: Core passes an open socket.
-        int_result(unsafe {
-            Self::with(socket, |op| T::shutdown(op, Shutdown::from_how(how)?))
-        })
+        int_result(unsafe { Self::with(socket, |op| T::shutdown(op, Shutdown::from_how(how)?)) })
     }
 
     /// # Safety
@@ -804,7 +813,9 @@ impl<T: StreamSocket> OpsTable<T> {
     ) -> c_int {
         // SAFETY: Core passes an open socket.
         int_result(unsafe {
-            Self::with(socket, |op| T::setsockopt(op, level, name, OptVal { ptr, len }))
+            Self::with(socket, |op| {
+                T::setsockopt(op, level, name, OptVal { ptr, len })
+            })
         })
     }
 
@@ -820,7 +831,9 @@ impl<T: StreamSocket> OpsTable<T> {
     ) -> c_int {
         // SAFETY: Core passes an open socket.
         int_result(unsafe {
-            Self::with(socket, |op| T::getsockopt(op, level, name, UserOpt { val, len }))
+            Self::with(socket, |op| {
+                T::getsockopt(op, level, name, UserOpt { val, len })
+            })
         })
     }
 
@@ -833,9 +846,7 @@ impl<T: StreamSocket> OpsTable<T> {
         len: usize,
     ) -> c_int {
         // SAFETY: Core passes an open socket and a valid message.
-        count_result(unsafe {
-            Self::with(socket, |op| T::sendmsg(op, MsgHdr::from_ptr(msg), len))
-        })
+        count_result(unsafe { Self::with(socket, |op| T::sendmsg(op, MsgHdr::from_ptr(msg), len)) })
     }
 
     /// # Safety
@@ -850,7 +861,9 @@ impl<T: StreamSocket> OpsTable<T> {
         let flags = Flags(u32::from_ne_bytes(flags.to_ne_bytes()));
         // SAFETY: Core passes an open socket and a valid message.
         count_result(unsafe {
-            Self::with(socket, |op| T::recvmsg(op, MsgHdr::from_ptr(msg), len, flags))
+            Self::with(socket, |op| {
+                T::recvmsg(op, MsgHdr::from_ptr(msg), len, flags)
+            })
         })
     }
 

@@ -411,7 +411,9 @@ impl Sk {
     /// The inode number of the file that holds the socket, 0 without.
     pub(crate) fn inode(&self) -> u64 {
         // SAFETY: `self` is a live socket.
-        unsafe { bindings::sock_i_ino(self.0.get()) }.try_into().unwrap_or(0)
+        unsafe { bindings::sock_i_ino(self.0.get()) }
+            .try_into()
+            .unwrap_or(0)
     }
 
     /// Whether an application of the kernel itself created the socket.

@@ -282,8 +282,7 @@ impl Sk {
             },
             Tuple::V6 { .. } => {
                 // SAFETY: As above; these fields exist in every socket.
-                let addrs =
-                    unsafe { [bindings::sk_v6_rcv_saddr(sk), bindings::sk_v6_daddr(sk)] };
+                let addrs = unsafe { [bindings::sk_v6_rcv_saddr(sk), bindings::sk_v6_daddr(sk)] };
                 Tuple::V6 {
                     // SAFETY: Both point into the socket.
                     addrs: addrs.map(|addr| unsafe { addr.cast::<[u8; 16]>().read_unaligned() }),
@@ -550,7 +549,9 @@ impl TcpSocket {
             let net = birth.sk.net().as_ptr();
             let kind = c_int::try_from(bindings::sock_type_SOCK_STREAM).map_err(|_| EINVAL)?;
             // SAFETY: Process context; `sock` receives the result.
-            to_result(unsafe { bindings::sock_create_kern(net, family, kind, tcp, &raw mut sock) })?;
+            to_result(unsafe {
+                bindings::sock_create_kern(net, family, kind, tcp, &raw mut sock)
+            })?;
             // SAFETY: Just created. TCP's timers outlive the socket and need the namespace.
             unsafe { bindings::sk_net_refcnt_upgrade((*sock).sk) };
         } else {
@@ -843,7 +844,11 @@ impl TcpSocket {
             let op = self.ops().compat_ioctl.ok_or(ENOTTY)?;
             // SAFETY: A live socket; the argument is the application's.
             let ret = unsafe { op(self.0.as_ptr(), cmd, arg) };
-            return if ret < 0 { Err(Error::from_errno(ret)) } else { Ok(ret) };
+            return if ret < 0 {
+                Err(Error::from_errno(ret))
+            } else {
+                Ok(ret)
+            };
         }
         let _ = compat;
         let op = self.ops().ioctl.ok_or(ENOTTY)?;

@@ -43,7 +43,8 @@ impl OwnedQueue {
     /// * `ENOMEM`: out of memory.
     pub(crate) fn new(name: &'static CStr) -> Result<Self> {
         // SAFETY: `name` lives for ever.
-        let queue = unsafe { bindings::alloc_workqueue(name.as_char_ptr(), bindings::WQ_UNBOUND, 0) };
+        let queue =
+            unsafe { bindings::alloc_workqueue(name.as_char_ptr(), bindings::WQ_UNBOUND, 0) };
         // INVARIANT: Just allocated.
         Ok(Self(NonNull::new(queue).ok_or(ENOMEM)?))
     }

@@ -259,10 +259,7 @@ impl SmcSock {
     /// Whether TCP has a connection.
     pub(super) fn is_connected(&self) -> bool {
         self.tcp_sk().is_some_and(|inner| {
-            matches!(
-                inner.tcp_state(),
-                TcpState::Established | TcpState::Closing
-            )
+            matches!(inner.tcp_state(), TcpState::Established | TcpState::Closing)
         })
     }
 

@@ -189,11 +189,12 @@ fn poll_agrees_with_the_calls_for_all_flags() {
             };
             let mask = view.mask();
             let blocked_read = read_end(incoming) == ReadEnd::Open && !view.is_dead();
-            assert_eq!(mask & event::IN == 0, blocked_read, "{incoming:?} {outgoing:?}");
-            let refused = matches!(
-                send_gate(outgoing),
-                SendGate::Shut | SendGate::Aborted
+            assert_eq!(
+                mask & event::IN == 0,
+                blocked_read,
+                "{incoming:?} {outgoing:?}"
             );
+            let refused = matches!(send_gate(outgoing), SendGate::Shut | SendGate::Aborted);
             if refused {
                 assert_ne!(mask & event::OUT, 0, "{incoming:?} {outgoing:?}");
             }
