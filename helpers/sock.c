@@ -108,6 +108,7 @@ void rust_helper_sk_set_nospace(struct sock *sk)
 {
 	sk_set_bit(SOCKWQ_ASYNC_NOSPACE, sk);
 	set_bit(SOCK_NOSPACE, &sk->sk_socket->flags);
+	/* Pairs with the barrier of whoever makes room and then looks for the bit. */
 	smp_mb__after_atomic();
 }
 
