@@ -101,6 +101,20 @@ static void do_step(int fd[2], enum step step, int end, struct smc_notes *notes)
 	}
 }
 
+/*
+ * A pair on which every send leaves at once: Nagle's algorithm and a delayed
+ * acknowledgement would make TCP answer forty milliseconds later at times.
+ */
+static int prompt_pair(const struct smc_ends *ends, int fd[2])
+{
+	int on = 1, ret = smc_pair(ends, fd);
+
+	for (int end = 0; end < 2 && !ret; end++)
+		if (setsockopt(fd[end], SOL_TCP, TCP_NODELAY, &on, sizeof(on)))
+			ret = -errno;
+	return ret;
+}
+
 /* All that a program can still ask of @fd. */
 static void probe(int fd, const int pair[2], struct smc_notes *notes)
 {
@@ -134,7 +148,7 @@ static void play(const struct smc_ends *ends, struct smc_notes *notes, const voi
 	const int on = 1;
 	int fd[2];
 
-	if (smc_pair(ends, fd)) {
+	if (prompt_pair(ends, fd)) {
 		smc_note(notes, "no pair");
 		return;
 	}
@@ -248,7 +262,7 @@ static void sigpipe(const struct smc_ends *ends, struct smc_notes *notes, const 
 	enum step step = *(const enum step *)arg;
 	int fd[2];
 
-	if (smc_pair(ends, fd)) {
+	if (prompt_pair(ends, fd)) {
 		smc_note(notes, "no pair");
 		return;
 	}
@@ -288,7 +302,7 @@ static void edge_events(const struct smc_ends *ends, struct smc_notes *notes, co
 	uint32_t seen = 0;
 	int fd[2];
 
-	if (smc_pair(ends, fd)) {
+	if (prompt_pair(ends, fd)) {
 		smc_note(notes, "no pair");
 		return;
 	}
@@ -320,7 +334,7 @@ static void data_then_reset(const struct smc_ends *ends, struct smc_notes *notes
 	char buf[4];
 	int fd[2];
 
-	if (smc_pair(ends, fd)) {
+	if (prompt_pair(ends, fd)) {
 		smc_note(notes, "no pair");
 		return;
 	}

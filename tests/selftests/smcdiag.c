@@ -63,13 +63,21 @@ static const char *mode_name(enum smc_mode mode)
 	}
 }
 
-static void print_address(const char *name, int family, const uint8_t *addr,
-			  uint16_t port)
+/* An AF_SMC socket does not say which family its address is of; its bytes do. */
+static bool is_ipv6(int family, const uint8_t *addr)
 {
+	static const uint8_t none[12];
+
+	return family == AF_INET6 || (family == AF_SMC && memcmp(addr + 4, none, sizeof(none)));
+}
+
+static void print_address(const char *name, int family, const uint8_t *addr, uint16_t port)
+{
+	bool ipv6 = is_ipv6(family, addr);
 	char text[INET6_ADDRSTRLEN] = "?";
 
-	inet_ntop(family == AF_INET6 ? AF_INET6 : AF_INET, addr, text, sizeof(text));
-	printf(family == AF_INET6 ? " %s=[%s]:%u" : " %s=%s:%u", name, text, port);
+	inet_ntop(ipv6 ? AF_INET6 : AF_INET, addr, text, sizeof(text));
+	printf(ipv6 ? " %s=[%s]:%u" : " %s=%s:%u", name, text, port);
 }
 
 static int print_socket(const struct smc_info *info, void *arg)
