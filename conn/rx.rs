@@ -135,7 +135,6 @@ impl Connection {
             self.spin(request);
         }
         pin_init::stack_pin_init!(let waiter = Waiter::new(request.sk));
-        let mut waiter = waiter;
         loop {
             if let Some(result) = self.attempt(request, to, timeout) {
                 return result;

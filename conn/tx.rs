@@ -201,7 +201,6 @@ impl Connection {
         let channel = &self.outgoing(side).channel;
         let mut eager = false;
         pin_init::stack_pin_init!(let waiter = Waiter::new(sk));
-        let mut waiter = waiter;
         loop {
             let consumed = channel.consumed();
             self.report_no_room(side, sk, obstacle);

@@ -390,16 +390,15 @@ unsafe fn fill(
     }
     if wants(ext, bindings::SMC_DIAG_DMBINFO) {
         let [gid, gid_ext] = dmb.gid;
-        let info = bindings::smcd_diag_dmbinfo {
-            linkid: dmb.linkid,
-            peer_gid: gid,
-            my_gid: gid,
-            token: dmb.token,
-            peer_token: dmb.peer_token,
-            peer_gid_ext: gid_ext,
-            my_gid_ext: gid_ext,
-            ..pin_init::zeroed()
-        };
+        // Field by field: the padding behind the first one goes to user space too.
+        let mut info: bindings::smcd_diag_dmbinfo = pin_init::zeroed();
+        info.linkid = dmb.linkid;
+        info.peer_gid = gid;
+        info.my_gid = gid;
+        info.token = dmb.token;
+        info.peer_token = dmb.peer_token;
+        info.peer_gid_ext = gid_ext;
+        info.my_gid_ext = gid_ext;
         // SAFETY: As above.
         unsafe { put_attr(skb, bindings::SMC_DIAG_DMBINFO, &info) }?;
     }

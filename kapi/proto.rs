@@ -457,9 +457,7 @@ unsafe fn discard(socket: *mut bindings::socket, sk: *mut bindings::sock) {
 /// `sk`'s value must be initialised, and no operation may run on it or start.
 unsafe fn tear_down<T: StreamSocket>(socket: *mut bindings::socket, sk: *mut bindings::sock) {
     // SAFETY: The caller guarantees that the value is initialised.
-    let op = unsafe { op::<T>(socket, sk) };
-    T::release(&op);
-    drop(op);
+    T::release(&unsafe { op::<T>(socket, sk) });
     // SAFETY: `release` cut every other way to the value, and no operation runs.
     let value = unsafe { Pin::new_unchecked(&mut *value_of::<T>(sk)) };
     T::finish(value);
@@ -618,7 +616,7 @@ unsafe extern "C" fn keepalive_callback<T: StreamSocket>(sk: *mut bindings::sock
 struct OpsTable<T>(PhantomData<T>);
 
 impl<T: StreamSocket> OpsTable<T> {
-    const fn new(family: u32, module: *mut bindings::module) -> bindings::proto_ops {
+    const fn table(family: u32, module: *mut bindings::module) -> bindings::proto_ops {
         bindings::proto_ops {
             family: const_c_int(family),
             owner: module,
@@ -936,9 +934,9 @@ impl<T: StreamSocket> Family<T> {
             smc6: ProtoTable::new("SMC6", Version::V6, owner),
             inet: ProtoTable::new("INET_SMC", Version::V4, owner),
             inet6: ProtoTable::new("INET6_SMC", Version::V6, owner),
-            smc_ops: OpsTable::<T>::new(bindings::AF_SMC, owner),
-            inet_ops: OpsTable::<T>::new(bindings::AF_INET, owner),
-            inet6_ops: OpsTable::<T>::new(bindings::AF_INET6, owner),
+            smc_ops: OpsTable::<T>::table(bindings::AF_SMC, owner),
+            inet_ops: OpsTable::<T>::table(bindings::AF_INET, owner),
+            inet6_ops: OpsTable::<T>::table(bindings::AF_INET6, owner),
             inet_switch: UnsafeCell::new(pin_init::zeroed()),
             inet6_switch: UnsafeCell::new(pin_init::zeroed()),
             family: bindings::net_proto_family {

@@ -283,11 +283,9 @@ impl Sk {
             Tuple::V6 { .. } => {
                 // SAFETY: As above; these fields exist in every socket.
                 let addrs = unsafe { [bindings::sk_v6_rcv_saddr(sk), bindings::sk_v6_daddr(sk)] };
-                Tuple::V6 {
-                    // SAFETY: Both point into the socket.
-                    addrs: addrs.map(|addr| unsafe { addr.cast::<[u8; 16]>().read_unaligned() }),
-                    ports,
-                }
+                // SAFETY: Both point into the socket.
+                let addrs = addrs.map(|addr| unsafe { addr.cast::<[u8; 16]>().read_unaligned() });
+                Tuple::V6 { addrs, ports }
             }
         }
     }
