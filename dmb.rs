@@ -247,11 +247,6 @@ impl Device {
         self.attach(token)?.memory().write(offset, data)
     }
 
-    /// How many DMBs there can be.
-    pub(crate) fn max_dmbs(&self) -> u32 {
-        self.indexes.depth()
-    }
-
     /// How many DMBs there are, in use and cached.
     pub(crate) fn dmbs(&self) -> u32 {
         self.indexes.weight()

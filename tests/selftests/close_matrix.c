@@ -145,16 +145,12 @@ static void probe(int fd, const int pair[2], struct smc_notes *notes)
 static void play(const struct smc_ends *ends, struct smc_notes *notes, const void *arg)
 {
 	const struct sequence *sequence = arg;
-	const int on = 1;
 	int fd[2];
 
 	if (prompt_pair(ends, fd)) {
 		smc_note(notes, "no pair");
 		return;
 	}
-	/* A byte that TCP holds back until an ACK is not refused when the script says so. */
-	for (int end = 0; end < 2; end++)
-		setsockopt(fd[end], IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	for (int end = 0; end < 2; end++)
 		if (sequence->unread & (1 << end))
 			smc_note_result(notes, "unread", send(fd[!end], "unread", 6, 0));

@@ -169,8 +169,6 @@ static void triggers(const struct smc_ends *ends, struct smc_notes *notes, const
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
 		smc_note_result(notes, "option", setsockopt(fd[0], SOL_TCP, names[i], &on,
 							    sizeof(on)));
-	/* Refused by either, for reasons of their own: SMC has no ULP before TCP. */
-	smc_note(notes, " ulp=%d", setsockopt(fd[0], SOL_TCP, TCP_ULP, "tls", 4));
 	smc_note_result(notes, "connect", connect(fd[0], (struct sockaddr *)&addr, len));
 	smc_note_result(notes, "send", send(fd[0], "data", 4, MSG_NOSIGNAL));
 	fd[1] = accept(listener, NULL, NULL);
