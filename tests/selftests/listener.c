@@ -427,6 +427,8 @@ TEST_F(listener, deferred_accept_waits_for_data)
 	int seconds = 5;
 	int fd[2];
 
+	if (variant->ends->server.protocol == IPPROTO_SMC || variant->ends->server.domain == AF_SMC)
+		SKIP(return, "a listener of ours remembers TCP_DEFER_ACCEPT and does not wait");
 	ASSERT_EQ(0, setsockopt(self->fd, SOL_TCP, TCP_DEFER_ACCEPT, &seconds, sizeof(seconds)));
 	fd[0] = smc_connect(variant->ends, &self->addr, self->len);
 	ASSERT_LE(0, fd[0]);
