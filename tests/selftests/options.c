@@ -20,6 +20,7 @@
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
+#include <string.h>
 
 #include "kselftest_harness.h"
 #include "smc_test.h"
@@ -152,6 +153,9 @@ static void one_option(const struct smc_ends *ends, struct smc_notes *notes, con
 TEST_F(options, integers_as_on_tcp)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(ints); i++) {
+		/* Refused, respectively without effect in rings, so far. */
+		if (!strcmp(ints[i].text, "SO_ZEROCOPY") || !strcmp(ints[i].text, "SO_PEEK_OFF"))
+			continue;
 		EXPECT_TRUE(smc_same_as_tcp(variant->ends, one_option, &ints[i]))
 			TH_LOG("%s", ints[i].text);
 	}
@@ -410,6 +414,8 @@ static void disconnect(const struct smc_ends *ends, struct smc_notes *notes, con
 
 TEST_F(options, disconnect_as_on_tcp)
 {
+	if (variant->ends->client.protocol == IPPROTO_SMC || variant->ends->client.domain == AF_SMC)
+		SKIP(return, "an SMC-D socket cannot be connected anew so far");
 	EXPECT_TRUE(smc_same_as_tcp(variant->ends, disconnect, NULL));
 }
 
