@@ -235,9 +235,12 @@ TEST_F_TIMEOUT(wake, every_call_by_every_cause_as_on_tcp, 900)
 
 			if (cause == SPACE && call != SEND && call != WAIT_OUT)
 				continue;
-			/* Packets of the peer free room in TCP's send queue; rings have none. */
-			if (call == SEND && (cause == DATA || cause == PEER_SHUT_WR))
+			/* TCP's send returns here and ours sleeps on; which is right is not known yet. */
+			if (call == SEND && (cause == DATA || cause == PEER_SHUT_WR)) {
+				TH_LOG("not compared: %s, %s", call_name[call],
+				       cause_name[cause]);
 				continue;
+			}
 			EXPECT_TRUE(smc_same_as_tcp(variant->ends, combine, &combination))
 				TH_LOG("%s, %s", call_name[call], cause_name[cause]);
 		}
