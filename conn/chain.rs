@@ -20,7 +20,6 @@ use kernel::{
 };
 
 use super::{
-    is_writeable,
     rx::Rx,
     tx::Tx,
     DirectionInfo, //
@@ -32,6 +31,7 @@ use crate::{
     },
     cdc::{
         cursor::{
+            is_writeable,
             Position,
             MAX_UNREAD, //
         },

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a socket holds of its connection, and what tools show of it.
+
+#![deny(unsafe_code)]
+
+use kernel::{
+    iov::{
+        IovIterDest,
+        IovIterSource, //
+    },
+    prelude::*,
+    sync::{
+        aref::ARef,
+        Arc, //
+    }, //
+};
+
+use super::{
+    close::Closed,
+    Connection,
+    Side, //
+};
+use crate::{
+    cdc::cursor::{
+        Control,
+        Cursor,
+        Flags, //
+    },
+    dmb::Token,
+    kapi::{
+        msg,
+        sock::{
+            Shutdown,
+            Sk, //
+        }, //
+    }, //
+};
+
+/// What tools show of one direction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DirectionInfo {
+    /// The DMB that is read from, if there is one.
+    pub(crate) token: Option<Token>,
+    /// The size of all rings, in bytes.
+    pub(crate) size: usize,
+    /// The word with the sender's position and the flags.
+    pub(crate) control: Control,
+    /// The sender's cursor in a ring of the size of the first.
+    pub(crate) producer: Cursor,
+    /// The reader's cursor, likewise.
+    pub(crate) consumer: Cursor,
+}
+
+/// What tools show of one end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Info {
+    /// The number of the link group.
+    pub(crate) group: u32,
+    /// The direction this end reads.
+    pub(crate) rx: DirectionInfo,
+    /// The direction this end writes.
+    pub(crate) tx: DirectionInfo,
+    /// This end has been closed.
+    pub(crate) closed: bool,
+    /// The other end has been closed.
+    pub(crate) peer_closed: bool,
+    /// The bytes charged to this end's socket; 0 when they are being changed.
+    #[cfg_attr(not(CONFIG_SMC_LO_KUNIT_TEST), expect(dead_code))]
+    pub(crate) charged: usize,
+}
+
+/// An end of a connection, as its socket or whoever keeps it for a socket holds it.
+///
+/// There is one for each side. Dropped without [`Endpoint::close`], it resets the connection.
+///
+/// # Context
+///
+/// Dropped in process context.
+pub(crate) struct Endpoint {
+    pub(super) conn: Arc<Connection>,
+    pub(super) side: Side,
+}
+
+impl Endpoint {
+    /// Gives this end to `sk`: from now on wake-ups reach it, errors too, and it pays for what it
+    /// has been sent.
+    ///
+    /// # Context
+    ///
+    /// Process context, before `sk` is visible to the application or while no other call on it
+    /// uses this end.
+    pub(crate) fn attach(&self, sk: ARef<Sk>) {
+        self.conn.attach(self.side, sk);
+    }
+
+    /// Sends what `from` yields, as `tcp_sendmsg()` does; says how many bytes.
+    ///
+    /// # Errors
+    ///
+    /// - `EPIPE` - this end is shut down or the peer is gone; the caller raises `SIGPIPE`.
+    /// - `ECONNRESET` - the connection was reset, or whatever else it died of; reported once.
+    /// - `EAGAIN` - no room, and no time to wait.
+    /// - `EFAULT` - the caller's memory cannot be read.
+    /// - `ERESTARTSYS`, `EINTR` - a signal is pending.
+    ///
+    /// # Context
+    ///
+    /// Process context, may sleep; no lock is held.
+    pub(crate) fn send(
+        &self,
+        sk: &Sk,
+        from: &mut IovIterSource<'_>,
+        flags: msg::Flags,
+    ) -> Result<usize> {
+        self.conn.send(self.side, sk, from, flags)
+    }
+
+    /// Receives up to `len` bytes into `to`, as `tcp_recvmsg()` does; says how many, 0 at the end
+    /// of the stream.
+    ///
+    /// # Errors
+    ///
+    /// - `ECONNRESET` - the connection was reset, or whatever else it died of; reported once.
+    /// - `EAGAIN` - nothing there, and no time to wait.
+    /// - `EFAULT` - the caller's memory cannot be written.
+    /// - `EINVAL` - urgent data was asked for.
+    /// - `ERESTARTSYS`, `EINTR` - a signal is pending.
+    ///
+    /// # Context
+    ///
+    /// Process context, may sleep; no lock but a pipe's is held.
+    pub(crate) fn recv(
+        &self,
+        sk: &Sk,
+        to: &mut IovIterDest<'_>,
+        len: usize,
+        flags: msg::Flags,
+    ) -> Result<usize> {
+        self.conn.recv(self.side, sk, to, len, flags)
+    }
+
+    /// The events of this end, as `tcp_poll()` gives them.
+    ///
+    /// # Context
+    ///
+    /// Process context. The caller has queued itself on the socket's wait queue before.
+    pub(crate) fn poll_mask(&self, sk: &Sk) -> u32 {
+        self.conn.poll_mask(self.side, sk)
+    }
+
+    /// Shuts down directions of this end.
+    ///
+    /// Reading ends at this socket alone; what the peer sends still arrives, as with TCP.
+    ///
+    /// # Context
+    ///
+    /// Process context, without the socket lock of `sk`.
+    pub(crate) fn shutdown(&self, sk: &Sk, how: Shutdown) {
+        if how.send() {
+            self.conn
+                .outgoing(self.side)
+                .channel
+                .raise(|_| Flags::TX_SHUT);
+        }
+        sk.add_shutdown(how);
+        let refuses = sk.shutdown_mask().both();
+        if refuses {
+            self.conn
+                .incoming(self.side)
+                .channel
+                .raise(|_| Flags::RX_REFUSED);
+        }
+        let peer = self.conn.end(self.side.peer());
+        if how.send() {
+            peer.wake_for_end();
+        } else if refuses {
+            // It may be waiting for room that nobody makes any more.
+            peer.wake();
+        }
+        self.conn.end(self.side).wake();
+    }
+
+    /// Closes this end, with a reset if `reset` asks for it or data is left unread.
+    ///
+    /// # Context
+    ///
+    /// Process context, may sleep. No other call on this end is running.
+    pub(crate) fn close(&self, reset: bool) -> Closed {
+        self.conn.close(self.side, reset)
+    }
+
+    /// Lets this end die of `err`, and the other one of a reset; what has been received stays
+    /// readable.
+    ///
+    /// # Context
+    ///
+    /// Process context and softirq.
+    pub(crate) fn abort(&self, err: Error) {
+        self.conn.abort(self.side, err);
+    }
+
+    /// Whether the peer has closed its end.
+    ///
+    /// # Context
+    ///
+    /// Any.
+    pub(crate) fn peer_closed(&self) -> bool {
+        self.outgoing_word().has(Flags::RX_CLOSED)
+    }
+
+    /// Whether the peer's end has done what makes TCP send FIN.
+    ///
+    /// # Context
+    ///
+    /// Any.
+    pub(crate) fn explains_fin(&self) -> bool {
+        self.peer_closed()
+            || self
+                .incoming_word()
+                .has(Flags::TX_SHUT.with(Flags::TX_ABORT))
+    }
+
+    /// Whether the connection was reset, by whomever (TCP_CLOSE).
+    ///
+    /// # Context
+    ///
+    /// Any.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.outgoing_word().has(Flags::TX_ABORT) || self.incoming_word().has(Flags::TX_ABORT)
+    }
+
+    /// Whether the peer's end has done what makes TCP send RST.
+    ///
+    /// # Context
+    ///
+    /// Any.
+    pub(crate) fn explains_rst(&self) -> bool {
+        self.peer_closed() || self.is_dead()
+    }
+
+    /// How many bytes could be read now (`FIONREAD`).
+    ///
+    /// # Context
+    ///
+    /// Any.
+    pub(crate) fn readable(&self) -> usize {
+        self.conn.incoming(self.side).unread()
+    }
+
+    /// What tools show.
+    ///
+    /// # Context
+    ///
+    /// Process context. Waits for no copy.
+    pub(crate) fn info(&self) -> Info {
+        self.conn.info(self.side)
+    }
+
+    fn incoming_word(&self) -> Control {
+        self.conn.incoming(self.side).channel.observe()
+    }
+
+    fn outgoing_word(&self) -> Control {
+        self.conn.outgoing(self.side).channel.observe()
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.conn.close(self.side, true);
+    }
+}
