@@ -15,6 +15,7 @@
 #   make fmt                formats the Rust sources
 #   make kunit              the module's own unit tests, in the debug kernel
 #   make bench              figures of record, by counted instructions
+#   make parity             Python's own tests, over TCP and over smc_lo
 
 KDIR ?= /lib/modules/$(shell uname -r)/build
 KERNEL ?= prod
@@ -61,6 +62,9 @@ kunit:
 bench:
 	@scripts/bench
 
+parity:
+	@scripts/parity
+
 FORCE:
 
-.PHONY: modules modules_install rust-analyzer clean run check shell clippy fmt kunit bench FORCE
+.PHONY: modules modules_install rust-analyzer clean run check shell clippy fmt kunit bench parity FORCE
