@@ -1,23 +1,38 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Children of a listening TCP socket that nobody has accepted yet, and their
-//! events.
+//! Children of a listening TCP socket of ours: their birth, and their events
+//! while nobody has accepted them yet.
 
 use super::{
     super::{
         bindings,
         sock::Sk, //
     },
-    call_default,
-    same,
-    Callback,
-    Callbacks,
-    DEFAULTS, //
+    callbacks::{
+        call_default,
+        same,
+        Callback,
+        Callbacks,
+        DEFAULTS, //
+    },
+    Syn, //
 };
 use kernel::sync::{
     Arc,
     ArcBorrow, //
 };
+
+/// The child of a listening socket of ours.
+pub(crate) struct Child<'a> {
+    /// The packet that completed the handshake.
+    pub(crate) ack: Syn<'a>,
+    /// The child, locked.
+    pub(crate) sk: &'a Sk,
+    /// The initial sequence number of the client.
+    pub(crate) rcv_isn: u32,
+    /// The initial sequence number of the server.
+    pub(crate) snt_isn: u32,
+}
 
 /// Who looks after a child until it is accepted.
 pub(crate) trait ChildOwner: Send + Sync + 'static {
