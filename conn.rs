@@ -32,7 +32,8 @@
 //! 2. `End::account` (mutex): one charge or uncharge of that end's socket.
 //! 3. `Direction::chain` (spinlock, process context): the list of rings; nothing is allocated or
 //!    freed under it.
-//! 4. `End::fate` (spinlock, bottom halves off): whether the end has died.
+//! 4. `Urgent::marks` (spinlock, process context): the urgent mark; see [`urgent`].
+//! 5. `End::fate` (spinlock, bottom halves off): whether the end has died.
 //!
 //! Wake-ups are called with at most a `tx` or `rx` held. The wake-up of an end never takes any
 //! lock of this room.
@@ -53,6 +54,7 @@ mod endpoint;
 mod kunit;
 mod rx;
 mod tx;
+mod urgent;
 
 pub(crate) use self::{
     end::Side,
@@ -293,9 +295,14 @@ impl Connection {
             shut_rd: sk.shutdown_mask().rcv(),
             readable: false,
             writeable: outgoing.is_writeable(),
+            urgent: false,
             error: false,
         };
-        let unread = incoming.unread();
+        let (unread, urgent) = incoming.unread_and_urgent();
+        // The urgent byte itself is not worth waking up for.
+        let passed = urgent.lost + usize::from(urgent.is_at_mark() && !sk.oob_inline());
+        let unread = unread.saturating_sub(passed);
+        view.urgent = urgent.pending;
         view.readable = unread > 0
             // A sender without room sends no more, however much the reader wants at once.
             && (unread >= sk.rcvlowat(false, usize::MAX) || incoming.channel.is_blocked());

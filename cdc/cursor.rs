@@ -51,6 +51,11 @@ impl Position {
         Self::from_raw(self.0.wrapping_add(bytes))
     }
 
+    /// The position one byte back.
+    pub(crate) const fn before(self) -> Self {
+        Self::from_raw(self.0.wrapping_sub(1))
+    }
+
     /// The number of bytes from `earlier` to here.
     pub(crate) const fn since(self, earlier: Self) -> usize {
         self.0.wrapping_sub(earlier.0) & Self::MASK

@@ -565,7 +565,6 @@ fn offer(token: u64) -> Offer {
         token,
         size: SIZE,
         link_group: LINK_GROUP,
-        first_contact: true,
     }
 }
 

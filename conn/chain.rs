@@ -22,6 +22,10 @@ use kernel::{
 use super::{
     rx::Rx,
     tx::Tx,
+    urgent::{
+        Urgent,
+        View, //
+    },
     DirectionInfo, //
 };
 use crate::{
@@ -195,6 +199,8 @@ pub(super) struct Direction {
     pub(super) rx: Mutex<Rx>,
     #[pin]
     pub(super) chain: SpinLock<Chain>,
+    #[pin]
+    pub(super) urgent: Urgent,
 }
 
 impl Direction {
@@ -204,6 +210,7 @@ impl Direction {
             tx <- new_mutex!(Tx::new(), "Direction::tx"),
             rx <- new_mutex!(Rx::new(), "Direction::rx"),
             chain <- new_spinlock!(Chain::new(), "Direction::chain"),
+            urgent <- Urgent::new(),
             ceiling: Atomic::new(MAX_UNREAD),
         })
     }
@@ -213,6 +220,14 @@ impl Direction {
         // The reader's position first: it never passes the sender's.
         let consumed = self.channel.consumed();
         self.channel.observe().unread(consumed).unwrap_or(0)
+    }
+
+    /// The bytes sent and not read, and the urgent mark among them.
+    pub(super) fn unread_and_urgent(&self) -> (usize, View) {
+        // As in `unread()`.
+        let consumed = self.channel.consumed();
+        let unread = self.channel.observe().unread(consumed).unwrap_or(0);
+        (unread, self.urgent.view(consumed, unread))
     }
 
     /// Whether a sender is to be woken.

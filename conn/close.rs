@@ -148,6 +148,7 @@ pub(crate) fn read_end(word: Control) -> ReadEnd {
 /// Poll events, as `include/uapi/linux/eventpoll.h` numbers them.
 pub(crate) mod event {
     pub(crate) const IN: u32 = 0x0001;
+    pub(crate) const PRI: u32 = 0x0002;
     pub(crate) const OUT: u32 = 0x0004;
     pub(crate) const ERR: u32 = 0x0008;
     pub(crate) const HUP: u32 = 0x0010;
@@ -169,6 +170,8 @@ pub(crate) struct PollView {
     pub(crate) readable: bool,
     /// Enough room is there to write.
     pub(crate) writeable: bool,
+    /// Urgent data waits to be received.
+    pub(crate) urgent: bool,
     /// An error waits to be fetched.
     pub(crate) error: bool,
 }
@@ -200,6 +203,9 @@ impl PollView {
         }
         if snd || self.writeable {
             mask |= event::OUT | event::WRNORM;
+        }
+        if self.urgent {
+            mask |= event::PRI;
         }
         if self.error {
             mask |= event::ERR;

@@ -124,7 +124,6 @@ impl Endpoint {
     /// - `ECONNRESET` - the connection was reset, or whatever else it died of; reported once.
     /// - `EAGAIN` - nothing there, and no time to wait.
     /// - `EFAULT` - the caller's memory cannot be written.
-    /// - `EINVAL` - urgent data was asked for.
     /// - `ERESTARTSYS`, `EINTR` - a signal is pending.
     ///
     /// # Context
@@ -138,6 +137,49 @@ impl Endpoint {
         flags: msg::Flags,
     ) -> Result<usize> {
         self.conn.recv(self.side, sk, to, len, flags)
+    }
+
+    /// Receives the urgent byte out of band, as `tcp_recv_urg()` does: into `to` if there is one,
+    /// and for good if `taking`. Says whether there was one, or the stream ends before it.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL` - there is no urgent data, it was received before, or it is part of the stream.
+    /// - `ENOTCONN` - the connection was reset.
+    /// - `EAGAIN` - it has been announced, but is not there yet.
+    /// - `EFAULT` - the caller's memory cannot be written.
+    /// - `EINTR` - a fatal signal is pending.
+    ///
+    /// # Context
+    ///
+    /// Process context, may sleep, but not until urgent data comes; no lock is held.
+    pub(crate) fn recv_urgent(
+        &self,
+        sk: &Sk,
+        to: Option<&mut IovIterDest<'_>>,
+        taking: bool,
+    ) -> Result<bool> {
+        self.conn.recv_urgent(self.side, sk, to, taking)
+    }
+
+    /// Whether the next byte to be read is the urgent one (`SIOCATMARK`).
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub(crate) fn is_at_mark(&self) -> bool {
+        let (_, urgent) = self.conn.incoming(self.side).unread_and_urgent();
+        urgent.is_at_mark()
+    }
+
+    /// How many bytes a read can return before it stops at urgent data (`FIONREAD`).
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub(crate) fn readable(&self, sk: &Sk) -> usize {
+        let (unread, urgent) = self.conn.incoming(self.side).unread_and_urgent();
+        urgent.readable(unread, sk.oob_inline())
     }
 
     /// The events of this end, as `tcp_poll()` gives them.
@@ -237,15 +279,6 @@ impl Endpoint {
     /// Any.
     pub(crate) fn explains_rst(&self) -> bool {
         self.peer_closed() || self.is_dead()
-    }
-
-    /// How many bytes could be read now (`FIONREAD`).
-    ///
-    /// # Context
-    ///
-    /// Any.
-    pub(crate) fn readable(&self) -> usize {
-        self.conn.incoming(self.side).unread()
     }
 
     /// What tools show.

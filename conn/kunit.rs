@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(fixture.a_sends(&to_b)?, LEN);
         assert_eq!(fixture.b_sends(&to_a)?, LEN);
         assert!(fixture.client.info().tx.size > Class::FIRST.size());
-        assert_eq!(fixture.server.readable(), LEN);
+        assert_eq!(fixture.server.readable(fixture.b.sk()), LEN);
         let mut got = KVVec::from_elem(0, LEN, GFP_KERNEL)?;
         assert_eq!(fixture.b_receives(&mut got)?, LEN);
         assert!(got[..] == to_b[..]);

@@ -23,6 +23,7 @@ use super::{
         self,
         ReadEnd, //
     },
+    urgent::Next,
     Connection,
     Side, //
 };
@@ -64,17 +65,24 @@ impl Rx {
             consumed: Position::START,
         }
     }
+
+    /// The reader's position.
+    pub(super) fn consumed(&self) -> Position {
+        self.consumed
+    }
 }
 
 /// Why pulling stopped.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Stop {
-    /// All that was asked for is there.
+    /// All that was asked for is there, or what is there ends at urgent data.
     Done,
     /// There is no more, and this is behind the last byte.
     Dry(ReadEnd),
     /// The caller's memory cannot be written.
     Fault,
+    /// A signal is pending, and urgent data comes next.
+    Interrupted,
 }
 
 /// One call of `recvmsg()`.
@@ -103,10 +111,6 @@ impl Connection {
         len: usize,
         flags: msg::Flags,
     ) -> Result<usize> {
-        if flags.contains(msg::Flags::OOB) {
-            // There is never any: what was sent as urgent is part of the stream (`tcp_recv_urg()`).
-            return Err(EINVAL);
-        }
         let mut request = Request {
             side,
             sk,
@@ -184,6 +188,8 @@ impl Connection {
         let end = match stop {
             Ok(Stop::Dry(end)) if request.got < request.target => end,
             Ok(Stop::Fault) if request.got == 0 => return Some(Err(EFAULT)),
+            Ok(Stop::Interrupted) if timeout.expired() => return Some(Err(EAGAIN)),
+            Ok(Stop::Interrupted) => return signal_error(timeout).map(Err),
             Err(err) if request.got == 0 => return Some(Err(err)),
             _ => return Some(Ok(request.got)),
         };
@@ -227,6 +233,19 @@ impl Connection {
         loop {
             let word = direction.channel.observe();
             let unread = word.unread(rx.consumed).ok_or(EIO)?;
+            let next = direction
+                .urgent
+                .next(rx.consumed, rx.consumed, request.got, request.sk);
+            let most = match next {
+                Next::Bytes(most) => most,
+                Next::Skip(len) if unread > 0 => {
+                    self.skip(request.side, &mut rx, len.min(unread));
+                    continue;
+                }
+                Next::Skip(_) => 0,
+                Next::Stop => return Ok(Stop::Done),
+                Next::Interrupted => return Ok(Stop::Interrupted),
+            };
             if unread == 0 {
                 return Ok(Stop::Dry(close::read_end(word)));
             }
@@ -236,7 +255,7 @@ impl Connection {
             let (there, is_sealed) = self.first_ring(request.side, &mut rx, unread)?;
             let head = rx.head.as_ref().ok_or(EIO)?;
             let is_large = head.size() > KEEP;
-            let len = there.min(request.len - request.got).min(CHUNK);
+            let len = there.min(request.len - request.got).min(CHUNK).min(most);
             let copied = if request.flags.contains(msg::Flags::TRUNC) {
                 len
             } else {
@@ -263,6 +282,15 @@ impl Connection {
                     return Ok(Stop::Done);
                 }
             }
+        }
+    }
+
+    /// Takes bytes out of the stream that nobody gets.
+    #[cold]
+    fn skip(&self, side: Side, rx: &mut Rx, len: usize) {
+        rx.consumed = rx.consumed.advance(len);
+        if self.incoming(side).channel.consume(rx.consumed) {
+            self.offer_room(side);
         }
     }
 
@@ -360,6 +388,20 @@ impl Connection {
                 .and_then(|next| next.checked_since(rx.consumed))
                 .filter(|&distance| distance <= unread)
                 .unwrap_or(0);
+            let at = rx.consumed.advance(distance);
+            let next = direction
+                .urgent
+                .next(at, rx.consumed, request.got, request.sk);
+            let most = match next {
+                Next::Bytes(most) => most,
+                Next::Skip(len) if distance < unread => {
+                    request.next = Some(at.advance(len.min(unread - distance)));
+                    continue;
+                }
+                Next::Skip(_) => 0,
+                Next::Stop => return Ok(Stop::Done),
+                Next::Interrupted => return Ok(Stop::Interrupted),
+            };
             if distance == unread {
                 return Ok(Stop::Dry(close::read_end(word)));
             }
@@ -368,8 +410,10 @@ impl Connection {
             }
             let found = direction.chain.lock().find(rx.consumed, distance);
             let (ring, there) = found.ok_or(EIO)?;
-            let at = rx.consumed.advance(distance);
-            let len = there.min(unread - distance).min(request.len - request.got);
+            let len = there
+                .min(unread - distance)
+                .min(request.len - request.got)
+                .min(most);
             let copied = if request.flags.contains(msg::Flags::TRUNC) {
                 Ok(len)
             } else {

@@ -145,6 +145,14 @@ enum Stop {
     Ended,
 }
 
+/// How far a send has come.
+struct Sent {
+    /// How many bytes were sent.
+    bytes: usize,
+    /// The last one of them is urgent (`MSG_OOB`).
+    urgent: bool,
+}
+
 impl Connection {
     /// Sends what `from` yields.
     ///
@@ -157,7 +165,10 @@ impl Connection {
         flags: msg::Flags,
     ) -> Result<usize> {
         let timeout = sk.sndtimeo(flags.contains(msg::Flags::DONTWAIT));
-        let mut sent = 0;
+        let mut sent = Sent {
+            bytes: 0,
+            urgent: flags.contains(msg::Flags::OOB),
+        };
         match self.push(side, sk, from, &mut sent, timeout.expired()) {
             Ok(Stop::NoRoom(obstacle)) if timeout.expired() => {
                 self.send_without_room(side, sk, from, sent, obstacle)
@@ -165,7 +176,7 @@ impl Connection {
             Ok(Stop::NoRoom(obstacle)) => {
                 self.send_waiting(side, sk, from, sent, timeout, obstacle)
             }
-            stop => finish(sk, stop, sent),
+            stop => finish(sk, stop, sent.bytes),
         }
     }
 
@@ -176,14 +187,14 @@ impl Connection {
         side: Side,
         sk: &Sk,
         from: &mut IovIterSource<'_>,
-        mut sent: usize,
+        mut sent: Sent,
         obstacle: Obstacle,
     ) -> Result<usize> {
         self.report_no_room(side, sk, obstacle);
         match self.push(side, sk, from, &mut sent, true) {
-            Ok(Stop::NoRoom(_)) if sent == 0 => Err(EAGAIN),
-            Ok(Stop::NoRoom(_)) => Ok(sent),
-            stop => finish(sk, stop, sent),
+            Ok(Stop::NoRoom(_)) if sent.bytes == 0 => Err(EAGAIN),
+            Ok(Stop::NoRoom(_)) => Ok(sent.bytes),
+            stop => finish(sk, stop, sent.bytes),
         }
     }
 
@@ -194,7 +205,7 @@ impl Connection {
         side: Side,
         sk: &Sk,
         from: &mut IovIterSource<'_>,
-        mut sent: usize,
+        mut sent: Sent,
         mut timeout: Timeout,
         mut obstacle: Obstacle,
     ) -> Result<usize> {
@@ -206,7 +217,7 @@ impl Connection {
             self.report_no_room(side, sk, obstacle);
             obstacle = match self.push(side, sk, from, &mut sent, eager) {
                 Ok(Stop::NoRoom(obstacle)) => obstacle,
-                stop => return finish(sk, stop, sent),
+                stop => return finish(sk, stop, sent.bytes),
             };
             let stopped = if timeout.expired() {
                 Some(EAGAIN)
@@ -214,7 +225,11 @@ impl Connection {
                 signal_error(timeout)
             };
             if let Some(err) = stopped {
-                return if sent > 0 { Ok(sent) } else { Err(err) };
+                return if sent.bytes > 0 {
+                    Ok(sent.bytes)
+                } else {
+                    Err(err)
+                };
             }
             let pause = timeout.at_most(obstacle.pause());
             let left = waiter.as_mut().wait(pause);
@@ -253,7 +268,7 @@ impl Connection {
         side: Side,
         sk: &Sk,
         from: &mut IovIterSource<'_>,
-        sent: &mut usize,
+        sent: &mut Sent,
         eager: bool,
     ) -> Result<Stop> {
         let direction = self.outgoing(side);
@@ -276,10 +291,10 @@ impl Connection {
                     if sk.has_err() {
                         return Ok(Stop::Ended);
                     }
-                    if !from.is_empty() || *sent > 0 {
+                    if !from.is_empty() || sent.bytes > 0 {
                         self.refuse(side);
                     }
-                    *sent += from.len();
+                    sent.bytes += from.len();
                     from.advance(from.len());
                     return Ok(Stop::Done);
                 }
@@ -294,22 +309,36 @@ impl Connection {
                 Some(tail) if room > 0 => tail,
                 _ => match self.grow(side, sk, &mut tx, word, eager)? {
                     None => continue,
-                    Some(obstacle) => return Ok(Stop::NoRoom(obstacle)),
+                    Some(obstacle) => {
+                        if sent.urgent && sent.bytes > 0 && self.mark_urgent(side, word.position())
+                        {
+                            self.announce_urgent(side);
+                        }
+                        return Ok(Stop::NoRoom(obstacle));
+                    }
                 },
             };
             let len = wanted.min(room);
             let copied = tail.fill(word.position(), tx.written, len, from)?;
             if copied > 0 {
+                if sent.urgent && (copied < len || from.is_empty()) {
+                    // A mark that is not published is as good as none.
+                    self.mark_urgent(side, word.position().advance(copied));
+                }
                 match direction.channel.publish(word, copied) {
                     Ok(word) => {
                         tx.written = tx.written.saturating_add(copied);
-                        *sent += copied;
-                        self.announce(side, word);
+                        sent.bytes += copied;
+                        if sent.urgent && (copied < len || from.is_empty()) {
+                            self.announce_urgent(side);
+                        } else {
+                            self.announce(side, word);
+                        }
                     }
                     // A refused publication is for the gate to judge, at the top.
                     Err(found) => {
                         if close::send_gate(found) == SendGate::ReaderGone {
-                            *sent += copied;
+                            sent.bytes += copied;
                         }
                         continue;
                     }

@@ -196,6 +196,11 @@ void rust_helper_sock_set_flag_fasync(struct sock *sk)
 	sock_set_flag(sk, SOCK_FASYNC);
 }
 
+bool rust_helper_sock_flag_urginline(struct sock *sk)
+{
+	return sock_flag(sk, SOCK_URGINLINE);
+}
+
 bool rust_helper_sock_flag_linger(struct sock *sk)
 {
 	return sock_flag(sk, SOCK_LINGER);

@@ -92,6 +92,12 @@ impl MsgHdr {
         unsafe { IovIterDest::from_raw(&raw mut (*self.0.get()).msg_iter) }
     }
 
+    /// Tells the receiver more about the message.
+    pub(crate) fn add_flags(&mut self, flags: Flags) {
+        // SAFETY: `self` is a valid header.
+        unsafe { (*self.0.get()).msg_flags |= flags.0 }
+    }
+
     /// Tells the caller that a stream message has no address.
     pub(crate) fn clear_name(&mut self) {
         // SAFETY: `self` is a valid header.

@@ -183,6 +183,27 @@ impl Sk {
         }
     }
 
+    /// Tells the owner of the socket's file that there is urgent data: `SIGURG`, and `SIGIO`.
+    ///
+    /// # Context
+    ///
+    /// As [`Self::data_ready`].
+    pub(crate) fn send_sigurg(&self) {
+        // SAFETY: A live socket.
+        unsafe { bindings::sk_callback_read_lock(self.0.get()) };
+        // SAFETY: Under the lock, a socket that is not orphaned has its `struct socket`, whose
+        // file is there as long as that is not released.
+        unsafe { bindings::sk_send_sigurg(self.0.get()) };
+        // SAFETY: Locked above.
+        unsafe { bindings::sk_callback_read_unlock(self.0.get()) };
+    }
+
+    /// Whether urgent data is part of the stream: `SO_OOBINLINE`.
+    pub(crate) fn oob_inline(&self) -> bool {
+        // SAFETY: A live socket.
+        unsafe { bindings::sock_flag_urginline(self.0.get()) }
+    }
+
     /// Wakes every task that waits on the socket, if any does.
     pub(crate) fn wake_all(&self) {
         let _rcu = rcu::read_lock();

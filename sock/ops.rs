@@ -96,10 +96,10 @@ impl StreamSocket for SmcSock {
             (Self::standing(op), QueueLength::from_ioctl(cmd))
         {
             let length = match query {
-                QueueLength::Unread => end.readable(),
+                QueueLength::Unread => end.readable(op.sk),
                 // What was sent lies in the peer's receive buffer.
                 QueueLength::Unacknowledged | QueueLength::Unsent => 0,
-                QueueLength::AtMark => 0,
+                QueueLength::AtMark => end.is_at_mark().into(),
             };
             query.reply(arg, c_int::try_from(length).unwrap_or(c_int::MAX))?;
             return Ok(0);
@@ -183,6 +183,9 @@ impl StreamSocket for SmcSock {
         if flags.contains(Flags::ERRQUEUE) {
             return Self::through(op, |tcp| tcp.recvmsg(msg, len, flags));
         }
+        if flags.contains(Flags::OOB) {
+            return Self::recv_urgent(op, msg, len, flags);
+        }
         let timeout = op.sk.rcvtimeo(flags.contains(Flags::DONTWAIT));
         let standing = match op.mode() {
             Some(mode) => Standing::Decided(mode),
@@ -244,6 +247,23 @@ impl StreamSocket for SmcSock {
 }
 
 impl SmcSock {
+    /// `recvmsg()` with `MSG_OOB`, which never waits.
+    fn recv_urgent(op: &Op<'_, Self>, msg: &mut MsgHdr, len: usize, flags: Flags) -> Result<usize> {
+        let Standing::Decided(Mode::Smcd(end)) = Self::standing(op) else {
+            return Self::through(op, |tcp| tcp.recvmsg(msg, len, flags));
+        };
+        msg.clear_name();
+        let to = (len > 0 && !flags.contains(Flags::TRUNC)).then(|| msg.dest());
+        if !end.recv_urgent(op.sk, to, !flags.contains(Flags::PEEK))? {
+            return Ok(0);
+        }
+        msg.add_flags(Flags::OOB);
+        if len == 0 {
+            msg.add_flags(Flags::TRUNC);
+        }
+        Ok(len.min(1))
+    }
+
     /// The result of reading from a socket without a connection.
     fn nothing_to_read(op: &Op<'_, Self>) -> Result<usize> {
         op.sk.take_err()?;

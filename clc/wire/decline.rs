@@ -22,8 +22,8 @@ const LEN_V2: u16 = 44;
 
 /// Why a connection is TCP.
 ///
-/// The codes are C's: peers log them, and sock_diag shows them as the fallback reason. Those of
-/// SMC-R, of native devices and of mainframes cannot arise here.
+/// The codes are C's: peers log them, and sock_diag shows them as the fallback reason. Those that
+/// only a host with RDMA or native devices can give are not among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
     /// There is not enough memory for buffers.
@@ -42,10 +42,16 @@ pub(crate) enum Reason {
     NoCommonDevice,
     /// A proposal without any EID.
     NoUeid,
+    /// The peer's link groups of SMC-R hold fewer connections than the protocol asks for.
+    TooFewConnections,
+    /// The peer's link groups of SMC-R have no link.
+    TooFewLinks,
     /// The server chose a transport that was not offered.
     ModeUnsupported,
     /// A socket option was set that SMC cannot keep: TCP fast open.
     OptionUnsupported,
+    /// The peer goes on with a link group that is not known here.
+    OutOfSync,
     /// The peer declined.
     PeerDeclined,
 }
@@ -62,8 +68,11 @@ impl Reason {
             Self::NoSmcdExtension => 0x0303_0005,
             Self::NoCommonDevice => 0x0303_0007,
             Self::NoUeid => 0x0303_0008,
+            Self::TooFewConnections => 0x0303_000a,
+            Self::TooFewLinks => 0x0303_000b,
             Self::ModeUnsupported => 0x0304_0000,
             Self::OptionUnsupported => 0x0306_0000,
+            Self::OutOfSync => 0x0400_0000,
             Self::PeerDeclined => 0x0500_0000,
         }
     }
@@ -104,7 +113,12 @@ impl Decline {
             Version::V1 => (LEN, 0),
             Version::V2 => (LEN_V2, OS_LINUX),
         };
-        let mut packet = Packet::new(EYECATCHER, Kind::Decline, length, version.number() << 4);
+        let bit = match reason {
+            Reason::OutOfSync => Header::FIRST_CONTACT,
+            _ => 0,
+        };
+        let last = (version.number() << 4) | bit;
+        let mut packet = Packet::new(EYECATCHER, Kind::Decline, length, last);
         packet
             // The identity is an RDMA device's.
             .skip(8)

@@ -32,6 +32,7 @@ use super::{
     Gid,
     Header,
     Kind,
+    Modes,
     Packet,
     Version,
     HOSTNAME_LEN,
@@ -44,6 +45,11 @@ use crate::clc::eid::{
 
 /// How long a message may take to arrive in full, in seconds; `CLC_WAIT_TIME`.
 pub(crate) const WAIT_SECONDS: i64 = 6;
+
+/// The fewest connections of a link group that SMC-R is declined for, `SMC_CONN_PER_LGR_MIN`.
+const MIN_CONNS: u8 = 16;
+/// The same of its links, `SMC_LINKS_ADD_LNK_MIN`.
+const MIN_LINKS: u8 = 1;
 
 /// What this host says about itself.
 #[derive(Clone, Debug)]
@@ -135,10 +141,8 @@ pub(crate) struct Offer {
     pub(crate) token: u64,
     /// The compressed size of the buffer; below 16.
     pub(crate) size: u8,
-    /// The number of the link group.
+    /// The number of the link group, which is new for each handshake.
     pub(crate) link_group: u32,
-    /// Whether the link group is new.
-    pub(crate) first_contact: bool,
 }
 
 /// One end of a handshake.
@@ -362,6 +366,10 @@ impl Machine {
                 if !accept.is_loopback() {
                     return Err(EPROTO);
                 }
+                // Link groups are never reused on the wire, so the server counts others than ours.
+                if accept.first_contact.is_none() {
+                    return Ok(decline(Reason::OutOfSync, header.version));
+                }
                 let eid = self.host.eids.negotiate([accept.eid]);
                 Ok(match eid {
                     _ if !accept.is_from(self.host.gid) => {
@@ -397,10 +405,8 @@ impl Machine {
     fn ready(&mut self, offer: Offer) -> Action {
         match &self.state {
             State::Preparing(terms) => {
-                let first_contact = offer
-                    .first_contact
-                    .then(|| FirstContact::answer(terms.release, self.host.hostname));
-                let accept = self.host.smcd(terms.eid, &offer, first_contact);
+                let first_contact = FirstContact::answer(terms.release, self.host.hostname);
+                let accept = self.host.smcd(terms.eid, &offer, Some(first_contact));
                 self.state = State::Confirm(accept);
                 Action::Send(accept.encode(Kind::Accept))
             }
@@ -430,40 +436,60 @@ impl Machine {
 impl Host {
     /// The terms on which this host accepts a proposal.
     ///
+    /// Follows `smc_listen_v2_check()` and `smc_listen_find_device()` of a host that has the
+    /// loopback device only, so that a client reads the same reason from either.
+    ///
+    /// One step is left out: C also compares the subnets that a client of version 1 names with its
+    /// own, and says `SMC_CLC_DECL_DIFFPREFIX` where they differ. No device here could use the
+    /// answer, so all clients hear what those in the same subnet do.
+    ///
     /// # Errors
     ///
-    /// The reason to decline. C without other devices than loopback gives the same, but knows no
-    /// reason of its own for EIDs that differ.
+    /// The reason to decline.
     fn terms(&self, proposal: &Proposal<'_>) -> Result<Terms, Reason> {
-        match (proposal.v1(), proposal.v2()) {
-            (_, v2) if v2.has_d() => {}
-            (_, v2) if v2.has_r() => {
-                return Err(match proposal.eids().next() {
-                    None => Reason::NoUeid,
-                    Some(_) => Reason::NoSmcrDevice,
-                });
+        let (v1, v2) = (proposal.v1(), proposal.v2());
+        let has_eid = proposal.eids().next().is_some();
+        let smcd = match v2 {
+            _ if !v2.has_d() => Err(Reason::PeerNoSmc),
+            _ if !proposal.has_smcd_extension() => Err(Reason::NoSmcdExtension),
+            _ if !has_eid && !proposal.has_seid() => Err(Reason::NoUeid),
+            _ => Ok(()),
+        };
+        let smcr = v2.has_r() && has_eid;
+        if v1 == Modes::None && !smcr {
+            // Without an EID nothing is left of SMC-R, and that is said last.
+            smcd.map_err(|reason| if v2.has_r() { Reason::NoUeid } else { reason })?;
+        }
+        if smcr && proposal.release() >= 1 {
+            if proposal.max_conns() < MIN_CONNS {
+                return Err(Reason::TooFewConnections);
             }
-            (v1, _) if v1.has_r() => return Err(Reason::NoDevice),
-            (v1, _) if v1.has_d() => return Err(Reason::NoSmcdDevice),
-            _ => return Err(Reason::PeerNoSmc),
+            if proposal.max_links() < MIN_LINKS {
+                return Err(Reason::TooFewLinks);
+            }
         }
-        if !proposal.has_smcd_extension() {
-            return Err(Reason::NoSmcdExtension);
+
+        let eid = self.eids.negotiate(proposal.eids());
+        let mut first = None;
+        match (smcd, eid) {
+            (Ok(()), _) if !proposal.is_from(self.gid) => first = Some(Reason::NoCommonDevice),
+            (Ok(()), Some(eid)) => {
+                return Ok(Terms {
+                    eid,
+                    release: proposal.release(),
+                    version: proposal.version(),
+                })
+            }
+            _ => {}
         }
-        if proposal.eids().next().is_none() && !proposal.has_seid() {
-            return Err(Reason::NoUeid);
-        }
-        if !proposal.is_from(self.gid) {
-            return Err(Reason::NoCommonDevice);
-        }
-        Ok(Terms {
-            eid: self
-                .eids
-                .negotiate(proposal.eids())
-                .ok_or(Reason::NoSmcdDevice)?,
-            release: proposal.release(),
-            version: proposal.version(),
-        })
+        // The devices that are not here, in the order in which C looks for them.
+        let missing = match (v1, v2) {
+            _ if v1.has_d() => Reason::NoSmcdDevice,
+            _ if smcr && eid.is_some() => Reason::NoSmcrDevice,
+            _ if v1.has_r() || v2.has_r() => Reason::NoDevice,
+            _ => Reason::NoSmcdDevice,
+        };
+        Err(first.unwrap_or(missing))
     }
 
     /// What this host says about a buffer of its own.

@@ -64,6 +64,9 @@ const V2D_OFFSET: usize = 6;
 const V2D_ORIGIN: usize = V2D_OFFSET + 2;
 const V2D_LIMIT: usize = V2 + 8 * eid::LEN - V2D_ORIGIN;
 
+/// In the version 2 extension: the limit of connections, before that of links.
+const MAX_CONNS: usize = V2D_ORIGIN + 16;
+
 /// The length of a proposal as it is sent with this many UEIDs.
 pub(super) const fn sent_len(eids: usize) -> usize {
     BASE + SMCD + V2 + eid::LEN * eids + V2D + 2 * GID_CHID + TRAILER
@@ -198,6 +201,17 @@ impl<'a> Proposal<'a> {
     /// The release of version 2 that the client speaks; 0 in version 1.
     pub(crate) fn release(&self) -> u8 {
         self.v2.map_or(0, |v2| self.fields.byte(v2.at + 3) >> 4)
+    }
+
+    /// The most connections that a link group of SMC-R holds at the client; 0 in version 1.
+    pub(crate) fn max_conns(&self) -> u8 {
+        self.v2.map_or(0, |v2| self.fields.byte(v2.at + MAX_CONNS))
+    }
+
+    /// The most links that a link group of SMC-R has at the client; 0 in version 1.
+    pub(crate) fn max_links(&self) -> u8 {
+        self.v2
+            .map_or(0, |v2| self.fields.byte(v2.at + MAX_CONNS + 1))
     }
 
     /// Whether the client proposes a system EID, which mainframes have.

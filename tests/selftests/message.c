@@ -10,17 +10,20 @@
  * 5. A buffer that ends in unmapped memory moves what is mapped and loses
  *    nothing; the stream goes on after it.
  * 6. write, read, writev, readv and sendfile do the same as send and recv.
- * 7. Urgent data: MSG_OOB, SIOCATMARK, SO_OOBINLINE as on TCP.
+ * 7. Urgent data: MSG_OOB, SIOCATMARK, SO_OOBINLINE, POLLPRI and SIGURG as on
+ *    TCP; it holds up nothing.
  */
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/sockios.h>
+#include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 
 #include "kselftest_harness.h"
 #include "smc_test.h"
@@ -291,44 +294,244 @@ TEST_F(message, reads_and_writes_of_files)
 
 static void note_mark(struct smc_notes *notes, int fd)
 {
-	int mark = -1;
+	int mark = -1, unread = -1;
 
 	smc_note_result(notes, "atmark", ioctl(fd, SIOCATMARK, &mark));
-	smc_note(notes, "(%d)", mark);
+	ioctl(fd, SIOCINQ, &unread);
+	smc_note(notes, "(%d,%d)", mark, unread);
 }
+
+/* One letter a call: what is sent to, or done with, a stream with urgent data. */
+static const char *const urgent_scripts[] = {
+	/* Data before, at and after the mark. */
+	"n U a p m P r m o o d m p",
+	/* The urgent byte is read before, between and after the rest. */
+	"n U a o m r m r d p",
+	"U p m o m p a r d",
+	"U m r m p a r d",
+	"n U r p m o p a m r d",
+	/* A read of one byte at a time, and past the mark. */
+	"n U a 1 1 1 1 1 1 m 1 m 1 p o d",
+	/* Peeking in all places, with nothing consumed. */
+	"n U a k k K o k r k m k r d",
+	"U a k m K O k d",
+	/* A new mark replaces one that was not reached, is reached, or passed. */
+	"n U a U m p r m o r m o d",
+	"U U U m p r o d m",
+	"U p U a m r m o r d",
+	"n U r U a m p r o d m",
+	"n r U r a U m r o d",
+	/* Many bytes of which the last one is urgent, and none at all. */
+	"X m p r m o d", "n Z m p r d",
+	/* Low water counts the urgent byte out. */
+	"w n U p a p r p o p r p d",
+	"w U p a p d p",
+	/* Waiting for all stops at the mark. */
+	"n U a W m W d",
+	"t n U a r t r d",
+	/* The end of the stream, and a reset, behind urgent data. */
+	"n U s p r m o r r p", "U s m o r r p", "U s r r o p",
+	"n U R p m o r r o p", "U R o r o p", "n R U o p r",
+	"n U a c", "U c",
+};
+
+static void urgent_step(struct smc_notes *notes, int fd[2], char step)
+{
+	const int low = 3, flags = MSG_NOSIGNAL;
+	char buf[8] = "";
+
+	switch (step) {
+	case 'n':
+		smc_note_result(notes, "send", send(fd[0], "before", 6, flags));
+		break;
+	case 'a':
+		smc_note_result(notes, "send", send(fd[0], "after", 5, flags));
+		break;
+	case 'U':
+		smc_note_result(notes, "oob", send(fd[0], "!", 1, flags | MSG_OOB));
+		break;
+	case 'X':
+		smc_note_result(notes, "oob", send(fd[0], "bytes?", 6, flags | MSG_OOB));
+		break;
+	case 'Z':
+		smc_note_result(notes, "oob", send(fd[0], "", 0, flags | MSG_OOB));
+		break;
+	case 's':
+		smc_note_result(notes, "shutdown", shutdown(fd[0], SHUT_WR));
+		break;
+	case 'R':
+		smc_set_linger(fd[0], 0);
+		/* fallthrough */
+	case 'c':
+		/* The reader closes: is anything left unread? */
+		close(fd[step == 'c']);
+		fd[step == 'c'] = -1;
+		break;
+	case 'p':
+		smc_note_poll(notes, fd[1]);
+		break;
+	case 'm':
+		note_mark(notes, fd[1]);
+		break;
+	case 'r':
+		note_recv(notes, fd[1], 20, MSG_DONTWAIT);
+		break;
+	case 't':
+		note_recv(notes, fd[1], 20, MSG_DONTWAIT | MSG_TRUNC);
+		break;
+	case '1':
+		note_recv(notes, fd[1], 1, MSG_DONTWAIT);
+		break;
+	case 'W':
+		note_recv(notes, fd[1], 20, MSG_DONTWAIT | MSG_WAITALL);
+		break;
+	case 'k':
+		note_recv(notes, fd[1], 20, MSG_DONTWAIT | MSG_PEEK);
+		break;
+	case 'o':
+		note_recv(notes, fd[1], 1, MSG_OOB);
+		break;
+	case 'O':
+		smc_note_result(notes, "recv", recv(fd[1], buf, 0, MSG_OOB | MSG_TRUNC));
+		break;
+	case 'K':
+		note_recv(notes, fd[1], 1, MSG_OOB | MSG_PEEK);
+		break;
+	case 'w':
+		setsockopt(fd[1], SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low));
+		break;
+	case 'd':
+		note_recv(notes, fd[1], 60, MSG_DONTWAIT);
+		note_recv(notes, fd[1], 60, MSG_DONTWAIT);
+		break;
+	}
+}
+
+struct urgent_play {
+	const char *script;
+	int inline_data;
+};
 
 static void urgent(const struct smc_ends *ends, struct smc_notes *notes, const void *arg)
 {
-	const int inline_data = *(const int *)arg;
+	const struct urgent_play *play = arg;
 	int fd[2];
 
 	if (smc_pair(ends, fd))
 		return;
-	setsockopt(fd[1], SOL_SOCKET, SO_OOBINLINE, &inline_data, sizeof(inline_data));
+	setsockopt(fd[1], SOL_SOCKET, SO_OOBINLINE, &play->inline_data, sizeof(int));
 	note_recv(notes, fd[1], 1, MSG_OOB);
-	smc_note_result(notes, "send", send(fd[0], "before", 6, 0));
-	smc_note_result(notes, "oob", send(fd[0], "!", 1, MSG_OOB));
-	smc_note_result(notes, "send", send(fd[0], "after", 5, 0));
-	smc_settle(fd);
-	smc_note_poll(notes, fd[1]);
-	note_mark(notes, fd[1]);
-	note_recv(notes, fd[1], 1, MSG_OOB | MSG_PEEK);
-	note_recv(notes, fd[1], 20, 0);
-	note_mark(notes, fd[1]);
-	note_recv(notes, fd[1], 1, MSG_OOB);
-	note_recv(notes, fd[1], 1, MSG_OOB);
-	note_recv(notes, fd[1], 20, MSG_DONTWAIT);
-	note_mark(notes, fd[1]);
-	smc_note_poll(notes, fd[1]);
+	for (const char *step = play->script; *step; step++) {
+		if (*step == ' ')
+			continue;
+		smc_note(notes, " [%c]", *step);
+		urgent_step(notes, fd, *step);
+		smc_settle(fd);
+	}
+	if (fd[0] >= 0)
+		smc_note_poll(notes, fd[0]);
 	smc_close_pair(fd);
 }
 
 TEST_F(message, urgent_data_as_on_tcp)
 {
-	if (variant->ends->client.protocol == IPPROTO_SMC || variant->ends->client.domain == AF_SMC)
-		SKIP(return, "rings carry urgent data without its mark so far");
-	for (int inline_data = 0; inline_data < 2; inline_data++)
-		EXPECT_TRUE(smc_same_as_tcp(variant->ends, urgent, &inline_data));
+	for (size_t i = 0; i < ARRAY_SIZE(urgent_scripts); i++) {
+		for (int inline_data = 0; inline_data < 2; inline_data++) {
+			struct urgent_play play = { urgent_scripts[i], inline_data };
+
+			EXPECT_TRUE(smc_same_as_tcp(variant->ends, urgent, &play))
+				TH_LOG("%s%s", play.script, inline_data ? ", inline" : "");
+		}
+	}
+}
+
+static volatile sig_atomic_t urgent_signals;
+
+static void on_urgent(int signal)
+{
+	urgent_signals++;
+}
+
+/* SIGURG reaches the owner of the file, whoever that is, once for each mark. */
+static void urgent_owner(const struct smc_ends *ends, struct smc_notes *notes, const void *arg)
+{
+	struct sigaction action = { .sa_handler = on_urgent };
+	int fd[2];
+
+	sigaction(SIGURG, &action, NULL);
+	urgent_signals = 0;
+	if (smc_pair(ends, fd))
+		return;
+	send(fd[0], "1", 1, MSG_OOB);
+	smc_settle(fd);
+	smc_note(notes, " no owner: %d", urgent_signals);
+	for (int end = 0; end < 2; end++)
+		smc_note_result(notes, "owner", fcntl(fd[end], F_SETOWN, getpid()));
+	for (int end = 0; end < 2; end++) {
+		for (int i = 0; i < 3; i++) {
+			send(fd[!end], "ordinary", 8, 0);
+			send(fd[!end], "2", 1, MSG_OOB);
+			smc_settle(fd);
+		}
+		smc_note(notes, " end %d: %d", end, urgent_signals);
+	}
+	smc_note_result(notes, "owner", fcntl(fd[1], F_SETOWN, 0));
+	send(fd[0], "3", 1, MSG_OOB);
+	smc_settle(fd);
+	smc_note(notes, " no more: %d", urgent_signals);
+	smc_close_pair(fd);
+}
+
+TEST_F(message, urgent_data_signals_its_owner_as_on_tcp)
+{
+	EXPECT_TRUE(smc_same_as_tcp(variant->ends, urgent_owner, NULL));
+}
+
+/* A poller for POLLPRI alone, and a reader that waits for more, are woken. */
+static void urgent_wakes(const struct smc_ends *ends, struct smc_notes *notes, const void *arg)
+{
+	struct pollfd pfd = { .events = POLLPRI };
+	int status, fd[2];
+	pid_t child;
+
+	if (smc_pair(ends, fd))
+		return;
+	pfd.fd = fd[1];
+	child = fork();
+	if (!child) {
+		if (smc_wait_process_asleep(getppid()))
+			_exit(1);
+		send(fd[0], "!", 1, MSG_OOB);
+		_exit(0);
+	}
+	smc_note_result(notes, "poll", poll(&pfd, 1, SMC_TIMEOUT_MS));
+	smc_note(notes, "(%#x)", pfd.revents);
+	waitpid(child, &status, 0);
+	smc_note(notes, " child %d", status);
+	smc_close_pair(fd);
+}
+
+TEST_F(message, urgent_data_wakes_as_on_tcp)
+{
+	EXPECT_TRUE(smc_same_as_tcp(variant->ends, urgent_wakes, NULL));
+}
+
+/* No room of its own: urgent data in a full stream never holds up what follows. */
+TEST_F(message, urgent_data_holds_up_nothing)
+{
+	struct smc_stream reader = { .fd = self->fd[1], .seed = 15, .bytes = 200000, .chunk = 900 };
+	int inline_data = 1;
+
+	ASSERT_EQ(0, setsockopt(self->fd[1], SOL_SOCKET, SO_OOBINLINE, &inline_data,
+				sizeof(inline_data)));
+	ASSERT_EQ(0, smc_stream_start(&reader));
+	for (uint64_t pos = 0; pos < reader.bytes; pos += 500) {
+		char buf[500];
+
+		smc_fill(buf, sizeof(buf), 15, pos);
+		ASSERT_EQ(sizeof(buf), send(self->fd[0], buf, sizeof(buf), pos % 3 ? MSG_OOB : 0));
+	}
+	EXPECT_EQ(0, smc_stream_join(&reader));
 }
 
 /* SIOCINQ through the life of a message; OUTQ after the peer has it. */

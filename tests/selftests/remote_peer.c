@@ -2,13 +2,15 @@
 /*
  * A remote host that speaks CLC where nobody has asked for it is a TCP host.
  *
- * Where the SMC option was not exchanged both ways (a kernel without it, a peer
- * that merely sends or echoes it) every byte belongs to the applications.
+ * Where the SMC option was not exchanged both ways every byte belongs to the
+ * applications. On a kernel without code for the option it never is, and the
+ * remote host sends it in vain; on others the remote host leaves it out. What
+ * follows from an option that was exchanged is in clc_server and clc_client.
  *
- * 1. A client that sends the option in vain, and then CLC messages: the
- *    application reads them as they are, and can answer.
- * 2. A server that echoes the option: connect() succeeds, the request is the
- *    first thing it hears, and its answer is what the application reads.
+ * 1. A client that sends CLC messages: the application reads them as they are,
+ *    and can answer.
+ * 2. A server whose answer is a CLC message: connect() succeeds, the request is
+ *    the first thing it hears, and its answer is what the application reads.
  * 3. Meanwhile honest local clients get SMC-D at once.
  */
 
@@ -25,6 +27,7 @@
 FIXTURE(remote_peer)
 {
 	struct clc_peer peer;
+	enum clc_option option;		/* what the peer says, without effect */
 	struct sockaddr_storage addr;
 	socklen_t len;
 	int listener;
@@ -49,6 +52,8 @@ FIXTURE_SETUP(remote_peer)
 		SKIP(return, "no SMC in this kernel");
 	ASSERT_EQ(0, smc_netns_new());
 	ASSERT_EQ(0, clc_peer_open(&self->peer));
+	/* TCP sockets never have the option, whatever the kernel knows. */
+	self->option = clc_option_known() && smc_is_smcd(variant->ends) ? CLC_PLAIN : CLC_SMC;
 	self->listener = smc_socket(&variant->ends->server, 0);
 	ASSERT_LE(0, self->listener);
 	ASSERT_EQ(0, bind(self->listener, (struct sockaddr *)&any, sizeof(any)));
@@ -101,9 +106,8 @@ TEST_F(remote_peer, messages_of_a_client_are_data)
 	for (size_t i = 0; i < ARRAY_SIZE(messages); i++) {
 		int server;
 
-		ASSERT_EQ(0, clc_peer_connect(&self->peer, PORT, CLC_SMC));
-		if (self->peer.smc)
-			SKIP(return, "the handshake is on the wire");
+		ASSERT_EQ(0, clc_peer_connect(&self->peer, PORT, self->option));
+		ASSERT_FALSE(self->peer.smc);
 		server = smc_accept(self->listener);
 		ASSERT_LE(0, server);
 		EXPECT_EQ(0, all_is_data(&self->peer, server, &messages[i]));
@@ -120,9 +124,8 @@ TEST_F(remote_peer, silent_client_holds_up_nobody)
 {
 	int server;
 
-	ASSERT_EQ(0, clc_peer_connect(&self->peer, PORT, CLC_SMC));
-	if (self->peer.smc)
-		SKIP(return, "the handshake is on the wire");
+	ASSERT_EQ(0, clc_peer_connect(&self->peer, PORT, self->option));
+	ASSERT_FALSE(self->peer.smc);
 	server = smc_accept(self->listener);
 	ASSERT_LE(0, server);
 	for (int i = 0; i < 10; i++)
@@ -150,27 +153,33 @@ static void *connect_out(void *arg)
 	return NULL;
 }
 
-TEST_F(remote_peer, server_that_echoes_the_option_is_tcp)
+TEST_F(remote_peer, messages_of_a_server_are_data)
 {
-	for (int i = 0; i < 5; i++) {
+	const struct clc_msg answers[] = {
+		clc_decline(0x03030007, false), clc_decline(0x03030007, true), clc_proposal(),
+		clc_accept(2, (const uint8_t *)"0123456789abcdef",
+			   (const uint8_t *)"SMC-LO.DEFAULT                  "),
+		clc_bytes("'answer'"),
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(answers); i++) {
 		struct client client = { .end = variant->ends->client };
-		char got[16];
+		char got[256];
 
 		ASSERT_EQ(0, pthread_create(&client.thread, NULL, connect_out, &client));
-		ASSERT_EQ(0, clc_peer_accept(&self->peer, i % 2 ? CLC_SMC : CLC_ECHO));
-		if (self->peer.smc) {
-			clc_peer_reset(&self->peer);
-			pthread_join(client.thread, NULL);
-			SKIP(return, "the handshake is on the wire");
-		}
+		ASSERT_EQ(0, clc_peer_accept(&self->peer, self->option));
+		/* Whether the client has the option tells what its kernel knows. */
+		EXPECT_EQ(self->option == CLC_PLAIN, self->peer.smc);
 		ASSERT_EQ(0, pthread_join(client.thread, NULL));
 		ASSERT_EQ(0, client.error);
 		ASSERT_EQ(7, send(client.fd, "request", 7, MSG_NOSIGNAL));
 		ASSERT_EQ(7, clc_peer_recv(&self->peer, got, 7, SMC_TIMEOUT_MS));
 		EXPECT_EQ(0, memcmp(got, "request", 7));
-		ASSERT_EQ(0, clc_peer_send(&self->peer, "answer", 6));
-		ASSERT_EQ(6, recv(client.fd, got, 6, MSG_WAITALL));
-		EXPECT_EQ(0, memcmp(got, "answer", 6));
+		ASSERT_EQ(0, clc_peer_send_msg(&self->peer, &answers[i]));
+		ASSERT_EQ(answers[i].len, recv(client.fd, got, answers[i].len, MSG_WAITALL));
+		EXPECT_EQ(0, memcmp(got, answers[i].byte, answers[i].len));
+		EXPECT_EQ(0, smc_check_mode(client.fd, smc_is_smcd(variant->ends) ?
+							SMC_MODE_FALLBACK : SMC_MODE_PLAIN));
 		clc_peer_reset(&self->peer);
 		close(client.fd);
 	}

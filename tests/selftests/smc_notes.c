@@ -136,13 +136,12 @@ pid_t smc_thread_id(void)
 	return syscall(SYS_gettid);
 }
 
-/* 0 once thread @tid of this process sleeps, -ETIMEDOUT if it does not. */
-int smc_wait_asleep(pid_t tid)
+/* 0 once the task that @path describes sleeps, -ETIMEDOUT if it does not. */
+static int wait_asleep(const char *path)
 {
 	const struct timespec pause = { .tv_nsec = 1000000 };
-	char path[64], text[256];
+	char text[256];
 
-	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
 	for (int waited = 0; waited < SMC_TIMEOUT_MS; waited++) {
 		int fd = open(path, O_RDONLY);
 		const char *state;
@@ -159,4 +158,22 @@ int smc_wait_asleep(pid_t tid)
 		nanosleep(&pause, NULL);
 	}
 	return -ETIMEDOUT;
+}
+
+/* 0 once thread @tid of this process sleeps. */
+int smc_wait_asleep(pid_t tid)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
+	return wait_asleep(path);
+}
+
+/* 0 once the main thread of process @pid sleeps. */
+int smc_wait_process_asleep(pid_t pid)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	return wait_asleep(path);
 }

@@ -166,6 +166,7 @@ bool smc_same_as_tcp(const struct smc_ends *ends, smc_scenario *scenario,
 /* Threads that are meant to sleep. */
 pid_t smc_thread_id(void);
 int smc_wait_asleep(pid_t tid);
+int smc_wait_process_asleep(pid_t pid);
 
 /* A number from the environment, so that a runner can ask for longer runs. */
 long smc_parameter(const char *name, long otherwise);

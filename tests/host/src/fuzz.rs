@@ -77,7 +77,6 @@ pub fn conversation(data: &[u8]) {
         token: u64::from(*piece),
         size: choice >> 4,
         link_group: 1,
-        first_contact: choice & 2 != 0,
     };
     let mut taken = 0;
     let end = loop {

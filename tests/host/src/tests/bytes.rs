@@ -154,7 +154,12 @@ pub(super) fn proposal_of(modes: u8) -> Vec<u8> {
     if modes >> 2 == 2 {
         message.drain(message.len() - 76..message.len() - 4);
     }
+    set_length(&mut message);
+    message
+}
+
+/// Makes the length in the header that of the message.
+pub(super) fn set_length(message: &mut [u8]) {
     let length = u16::try_from(message.len()).unwrap();
     message[5..7].copy_from_slice(&length.to_be_bytes());
-    message
 }

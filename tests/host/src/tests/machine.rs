@@ -35,14 +35,12 @@ const SERVER_OFFER: Offer = Offer {
     token: 0xa1a2_a3a4_a5a6_a7a8,
     size: 2,
     link_group: 7,
-    first_contact: true,
 };
 
 const CLIENT_OFFER: Offer = Offer {
     token: 0xb1b2_b3b4_b5b6_b7b8,
     size: 6,
     link_group: 9,
-    first_contact: true,
 };
 
 /// How a machine ended.
@@ -393,11 +391,35 @@ fn server_declines_what_it_cannot_do() {
     no_extension[86..88].fill(0);
     let mut other_eid = proposal();
     other_eid[120] = b'X';
+    // SMC-R in version 2: with and without an EID in common, or any, and with its limits too low.
+    let rdma = |at: usize, bytes: &[u8]| {
+        let mut message = proposal_of(0x02);
+        message[at..at + bytes.len()].copy_from_slice(bytes);
+        message
+    };
+    let same_eid = rdma(120, b"SMC-LO.DEFAULT                  ");
+    let few_conns = rdma(104, &[15]);
+    let few_links = rdma(105, &[0]);
+    let mut few_of_release_0 = few_links.clone();
+    few_of_release_0[83] = 0;
+    let mut rdma_without_eid = rdma(80, &[0]);
+    rdma_without_eid.drain(120..152);
+    set_length(&mut rdma_without_eid);
+    // What is wrong with SMC-D does not matter while SMC-R is there to be looked at.
+    let mut both_without_extension = proposal_of(0x0e);
+    both_without_extension[86..88].fill(0);
     for (message, reason, version) in [
         (proposal_of(0x0f), Reason::NoCommonDevice, 2),
         (proposal_of(0x06), Reason::NoCommonDevice, 2),
-        (proposal_of(0x00), Reason::NoSmcrDevice, 2),
-        (proposal_of(0x02), Reason::NoSmcrDevice, 2),
+        (proposal_of(0x00), Reason::NoDevice, 2),
+        (proposal_of(0x02), Reason::NoDevice, 2),
+        (same_eid, Reason::NoSmcrDevice, 2),
+        (few_conns, Reason::TooFewConnections, 2),
+        (few_links, Reason::TooFewLinks, 2),
+        (few_of_release_0, Reason::NoDevice, 2),
+        (rdma_without_eid, Reason::NoUeid, 2),
+        (both_without_extension, Reason::NoDevice, 2),
+        (proposal_of(0x01), Reason::NoSmcdDevice, 2),
         (proposal_of(0x08), Reason::NoDevice, 2),
         (proposal_of(0x09), Reason::NoSmcdDevice, 2),
         (proposal_of(0x0a), Reason::PeerNoSmc, 2),
@@ -438,7 +460,13 @@ fn client_declines_what_it_did_not_propose() {
     stranger[66] ^= 1;
     let mut other_eid = accept();
     other_eid[34] = b'X';
+    // A link group that the two are said to have in common already.
+    let mut known_group = confirm();
+    known_group[4] = 2;
+    let mut out_of_sync = decline("04000000");
+    out_of_sync[7] |= 0x08;
     for (message, reason, expected) in [
+        (known_group, Reason::OutOfSync, out_of_sync),
         (v1, Reason::ModeUnsupported, decline_v1("03040000")),
         (rdma, Reason::ModeUnsupported, decline("03040000")),
         (stranger, Reason::NoCommonDevice, decline("03030007")),

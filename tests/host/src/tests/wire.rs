@@ -286,6 +286,8 @@ fn decline_is_what_c_sends() {
         (Reason::NoSmcdExtension, "03030005"),
         (Reason::NoCommonDevice, "03030007"),
         (Reason::NoUeid, "03030008"),
+        (Reason::TooFewConnections, "0303000a"),
+        (Reason::TooFewLinks, "0303000b"),
         (Reason::ModeUnsupported, "03040000"),
         (Reason::OptionUnsupported, "03060000"),
         (Reason::PeerDeclined, "05000000"),
