@@ -216,6 +216,7 @@ impl Connection {
         if end.closed.xchg(true, Full) {
             return close::outcome(incoming.channel.observe(), Flags::NONE);
         }
+        end.retire();
 
         let consumed = incoming.channel.consumed();
         let sent = outgoing.channel.observe();

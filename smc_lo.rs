@@ -21,7 +21,7 @@
 //! 2. the mutex of a direction's memory charge
 //! 3. the socket lock of our socket, then that of the TCP socket within
 //! 4. `sk_callback_lock` of a TCP socket
-//! 5. `SmcSock::offer`; `Pending::queue` or `Table::bucket`, then `Offer::parties`
+//! 5. `SmcSock::attempt`; `Pending::queue` or `Table::bucket`, then `Offer::parties`
 //! 6. chains of rings, link groups, free lists, DMBs, the table of sockets
 //! 7. a socket's wait queue
 //!

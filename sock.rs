@@ -9,23 +9,36 @@
 //!
 //! # States
 //!
-//! `mode` is empty for a fresh, listening or connecting socket, and is set once
-//! for the life of the socket. It is the one thing that the lock-free paths look
-//! at. `offer` is set while a connection is on its way.
+//! The mode in `lives` is empty for a fresh, listening or connecting socket, and
+//! set once until the socket is disconnected. It is the one thing that the
+//! lock-free paths look at. `attempt` has an offer while a connection is on its
+//! way. A disconnect may come at any time, while other threads connect, send,
+//! receive, poll or shut down:
+//!
+//! 1. Under `attempt` it counts the attempt up, takes the offer, and ends the
+//!    present life if that had an SMC-D connection. From here on no connection
+//!    that was begun before can become this socket's; its end is dropped, which
+//!    resets it.
+//! 2. It closes the old connection. Threads that still use it find it closed
+//!    and return, and give the socket neither errors nor shutdown flags.
+//! 3. It disconnects TCP, which sets the error and wakes everybody.
 //!
 //! # Locks
 //!
-//! See the crate root. The socket lock of the outer socket serves options only.
+//! See the crate root. The socket lock of the outer socket serves options, and
+//! `sk_shutdown`.
 
 #![deny(unsafe_code)]
 
 mod connect;
 mod fallback;
 mod listen;
+mod lives;
 mod ops;
 mod opts;
 mod wire;
 
+use self::lives::Lives;
 use crate::{
     clc::{
         local::{
@@ -82,14 +95,21 @@ pub(crate) enum Mode {
     Smcd(Endpoint),
 }
 
+/// A connection that is on its way.
+struct Attempt {
+    /// How often the socket was disconnected before.
+    number: u32,
+    offer: Option<Arc<Offer>>,
+}
+
 /// A socket's value.
 #[pin_data]
 pub(crate) struct SmcSock {
     /// The TCP socket; gone only in the last moments.
     tcp: Option<TcpSocket>,
-    mode: SetOnce<Mode>,
+    lives: Lives,
     #[pin]
-    offer: SpinLockBh<Option<Arc<Offer>>>,
+    attempt: SpinLockBh<Attempt>,
     #[pin]
     pending: Pending,
     /// The wire handshake of a connection that is on its way.
@@ -121,8 +141,11 @@ impl SmcSock {
     fn around(tcp: TcpSocket, mode: SetOnce<Mode>) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             tcp: Some(tcp),
-            mode,
-            offer <- new_spinlock_bh!(None, "SmcSock::offer"),
+            lives: Lives::new(mode),
+            attempt <- new_spinlock_bh!(Attempt {
+                number: 0,
+                offer: None,
+            }, "SmcSock::attempt"),
             pending <- Pending::new(),
             peer <- new_spinlock_bh!(None, "SmcSock::peer"),
             parked <- Parked::new(),
@@ -157,7 +180,7 @@ impl SmcSock {
     /// How the connection travels, if that is decided.
     #[inline]
     pub(crate) fn mode(&self) -> Option<&Mode> {
-        self.mode.as_ref()
+        self.lives.mode()
     }
 
     /// The TCP socket's side, for reports.
@@ -172,7 +195,7 @@ impl SmcSock {
 
     /// The offer of a connection that is on its way.
     pub(crate) fn offer(&self) -> Option<Arc<Offer>> {
-        self.offer.lock().clone()
+        self.attempt.lock().offer.clone()
     }
 
     /// Where the pairs of unaccepted children wait, of a listener.
@@ -180,9 +203,28 @@ impl SmcSock {
         &self.pending
     }
 
-    /// Sets the mode, unless it is set already, and wakes whoever waits for it.
-    fn decide(&self, sk: &Sk, mode: Mode) {
-        if self.mode.populate(mode) {
+    /// The number of the present attempt to connect, which a disconnect ends.
+    fn attempt(&self) -> u32 {
+        self.attempt.lock().number
+    }
+
+    /// Sets the mode, unless it is set already or the socket was disconnected since the `attempt`
+    /// that led to it, and wakes whoever waits for it.
+    ///
+    /// # Context
+    ///
+    /// Process context, may sleep.
+    fn decide(&self, sk: &Sk, mode: Mode, attempt: u32) {
+        let refused = {
+            let present = self.attempt.lock();
+            if present.number == attempt {
+                self.lives.decide(mode)
+            } else {
+                Some(mode)
+            }
+        };
+        // Resets a connection that is nobody's.
+        if refused.is_none() {
             self.drop_offer();
             sk.wake_all();
         }

@@ -113,6 +113,19 @@ impl End {
         }
     }
 
+    /// Lets the end be dead without an error, unless it has died: whatever comes, its socket has
+    /// nothing to do with it any more.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub(super) fn retire(&self) {
+        let mut fate = self.fate.lock();
+        if let Fate::Alive = *fate {
+            *fate = Fate::Dead(None);
+        }
+    }
+
     /// Gives the end to `sk`; nothing when somebody has it.
     pub(super) fn take(&self, sk: ARef<Sk>) {
         if !self.sk.populate(sk) {

@@ -12,6 +12,7 @@ use kernel::{
     prelude::*,
     sync::{
         aref::ARef,
+        atomic::Acquire,
         Arc, //
     }, //
 };
@@ -205,7 +206,9 @@ impl Endpoint {
                 .channel
                 .raise(|_| Flags::TX_SHUT);
         }
-        sk.add_shutdown(how);
+        // A socket that was disconnected meanwhile is shut down no more.
+        let end = self.conn.end(self.side);
+        sk.add_shutdown(how, || !end.closed.load(Acquire));
         let refuses = sk.shutdown_mask().both();
         if refuses {
             self.conn
@@ -225,9 +228,12 @@ impl Endpoint {
 
     /// Closes this end, with a reset if `reset` asks for it or data is left unread.
     ///
+    /// Whoever else still sends or receives here ends with `EPIPE` (`sk_disconnects` of TCP), if
+    /// somebody wakes him, and nothing that happens to the connection reaches the socket any more.
+    ///
     /// # Context
     ///
-    /// Process context, may sleep. No other call on this end is running.
+    /// Process context, may sleep, until copies of such calls are done.
     pub(crate) fn close(&self, reset: bool) -> Closed {
         self.conn.close(self.side, reset)
     }

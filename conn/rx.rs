@@ -29,7 +29,10 @@ use super::{
 };
 use crate::{
     bufpool::RingRef,
-    cdc::cursor::Position,
+    cdc::cursor::{
+        Flags,
+        Position, //
+    },
     kapi::{
         msg,
         sched::need_resched,
@@ -226,12 +229,16 @@ impl Connection {
     /// # Errors
     ///
     /// - `EINTR` - a fatal signal is pending.
+    /// - `EPIPE` - the socket was disconnected meanwhile.
     /// - `EIO` - the positions do not belong together, or a ring is missing.
     fn pull(&self, request: &mut Request<'_>, to: &mut IovIterDest<'_>) -> Result<Stop> {
         let direction = self.incoming(request.side);
         let mut rx = lock_killable(&direction.rx)?;
         loop {
             let word = direction.channel.observe();
+            if word.has(Flags::RX_CLOSED) {
+                return Err(EPIPE);
+            }
             let unread = word.unread(rx.consumed).ok_or(EIO)?;
             let next = direction
                 .urgent
@@ -381,6 +388,9 @@ impl Connection {
         let rx = lock_killable(&direction.rx)?;
         loop {
             let word = direction.channel.observe();
+            if word.has(Flags::RX_CLOSED) {
+                return Err(EPIPE);
+            }
             let unread = word.unread(rx.consumed).ok_or(EIO)?;
             // Somebody may have read what was peeked at, while this one waited.
             let distance = request

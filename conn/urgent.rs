@@ -49,7 +49,10 @@ use super::{
 };
 use crate::{
     cdc::{
-        cursor::Position,
+        cursor::{
+            Flags,
+            Position, //
+        },
         Channel, //
     },
     kapi::{
@@ -287,7 +290,8 @@ impl Connection {
     /// Receives the urgent byte out of band, into `to` unless the caller only asks whether it is
     /// there; whether there was one, which `taking` removes from there.
     ///
-    /// Errors and context: [`super::Endpoint::recv_urgent`].
+    /// Errors and context: [`super::Endpoint::recv_urgent`]. A socket that was disconnected
+    /// meanwhile has no urgent data.
     pub(super) fn recv_urgent(
         &self,
         side: Side,
@@ -302,6 +306,9 @@ impl Connection {
         let rx = lock_killable(&direction.rx)?;
         let consumed = rx.consumed();
         let word = direction.channel.observe();
+        if word.has(Flags::RX_CLOSED) {
+            return Err(EINVAL);
+        }
         let at = direction.urgent.pending(consumed).ok_or(EINVAL)?;
         let end = close::read_end(word);
         if end == ReadEnd::Aborted {

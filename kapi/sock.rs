@@ -298,16 +298,37 @@ impl Sk {
         Shutdown(unsafe { (&raw const (*self.0.get()).sk_shutdown).read_volatile() } & 3)
     }
 
-    /// Shuts down more directions.
+    /// Shuts down more directions, if `still` holds once nobody else changes them.
     ///
     /// # Context
     ///
     /// Process context. Takes the socket lock, so that two callers do not lose each other's bit.
-    pub(crate) fn add_shutdown(&self, more: Shutdown) {
+    pub(crate) fn add_shutdown(&self, more: Shutdown, still: impl FnOnce() -> bool) {
         let _guard = self.lock();
-        let mask = self.shutdown_mask().0 | more.0;
+        if still() {
+            self.set_shutdown(self.shutdown_mask().0 | more.0);
+        }
+    }
+
+    /// Opens both directions again.
+    ///
+    /// # Context
+    ///
+    /// Process context. Takes the socket lock.
+    pub(crate) fn clear_shutdown(&self) {
+        let _guard = self.lock();
+        self.set_shutdown(0);
+    }
+
+    fn set_shutdown(&self, mask: u8) {
         // SAFETY: Written under the socket lock, read as a whole without.
         unsafe { (&raw mut (*self.0.get()).sk_shutdown).write_volatile(mask) }
+    }
+
+    /// Sets where `MSG_PEEK` begins: `SO_PEEK_OFF`, -1 for none.
+    pub(crate) fn set_peek_off(&self, offset: c_int) {
+        // SAFETY: A field written and read as a whole, without a lock.
+        unsafe { (&raw mut (*self.0.get()).sk_peek_off).write_volatile(offset) }
     }
 
     /// The budget for busy polling, in microseconds.

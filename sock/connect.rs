@@ -5,6 +5,7 @@
 #![deny(unsafe_code)]
 
 use super::{
+    lives::Unborn,
     lo,
     Mode,
     SmcSock, //
@@ -93,14 +94,29 @@ impl SmcSock {
 
     /// `connect()` to nowhere: dissolves the connection.
     fn disconnect(op: &Op<'_, Self>, addr: SockAddr<'_>, flags: c_int) -> Result {
-        if let Some(Mode::Smcd(end)) = op.mode() {
-            end.abort(ECONNRESET);
-            let _ = op.sk.take_err();
-        }
-        op.drop_offer();
+        let unborn = Unborn::new()?;
+        let (offer, mode) = {
+            let mut attempt = op.attempt.lock();
+            attempt.number = attempt.number.wrapping_add(1);
+            let mode = match op.lives.mode() {
+                Some(Mode::Smcd(_)) => op.lives.renew(unborn, Mode::Tcp(Reason::Memory)),
+                _ => None,
+            };
+            (attempt.offer.take(), mode)
+        };
+        op.retire(offer);
         op.drop_peer();
+        if let Some(Mode::Smcd(end)) = mode {
+            end.close(true);
+            let _ = op.sk.take_err();
+            op.sk.clear_shutdown();
+        }
+        op.sk.set_peek_off(-1);
         op.stop_listening(op.sk);
-        Self::through(op, |tcp| tcp.connect(addr, flags))
+        let result = Self::through(op, |tcp| tcp.connect(addr, flags));
+        // Whoever connects next says again whether this end speaks SMC.
+        op.tcp()?.offer_smc(false);
+        result
     }
 
     /// Whether TCP is still shaking hands.
@@ -122,16 +138,16 @@ impl SmcSock {
             Ok(offer) => offer,
             // A connection without SMC is better than none.
             Err(_) => {
-                self.fall_back(sk, Reason::Memory);
+                self.fall_back(sk, Reason::Memory, self.attempt());
                 return Ok(false);
             }
         };
         let surplus = {
-            let mut slot = self.offer.lock();
-            match &*slot {
+            let mut attempt = self.attempt.lock();
+            match &attempt.offer {
                 Some(_) => Some(offer),
                 None => {
-                    *slot = Some(offer);
+                    attempt.offer = Some(offer);
                     None
                 }
             }
@@ -147,7 +163,11 @@ impl SmcSock {
 
     /// Forgets the offer of a connection that is decided, failed or was dissolved.
     pub(super) fn drop_offer(&self) {
-        let offer = self.offer.lock().take();
+        let offer = self.attempt.lock().offer.take();
+        self.retire(offer);
+    }
+
+    fn retire(&self, offer: Option<Arc<Offer>>) {
         if let (Some(offer), Some(lo)) = (offer, LO.get()) {
             offer.retire(&lo.offers);
         }
@@ -162,8 +182,20 @@ impl SmcSock {
         if let Some(mode) = op.mode() {
             return Standing::Decided(mode);
         }
+        loop {
+            let attempt = op.attempt();
+            let standing = Self::standing_in(op, attempt);
+            // What was seen of an attempt that ended meanwhile wakes nobody any more.
+            if op.attempt() == attempt {
+                return standing;
+            }
+        }
+    }
+
+    /// What the socket is in an attempt to connect.
+    fn standing_in<'a>(op: &'a Op<'_, Self>, attempt: u32) -> Standing<'a> {
         if let Some(peer) = op.peer() {
-            return Self::heard(op, &peer);
+            return Self::heard(op, &peer, attempt);
         }
         let Some(offer) = op.offer() else {
             // An offer is forgotten after its decision was made.
@@ -189,9 +221,9 @@ impl SmcSock {
                 let _ = op.converse(op.sk, inner, GFP_KERNEL);
                 return Standing::Pending;
             }
-            Verdict::Foreign => op.fall_back(op.sk, Reason::PeerNoSmc),
+            Verdict::Foreign => op.fall_back(op.sk, Reason::PeerNoSmc, attempt),
             Verdict::Local => {
-                if !Self::join(op, &offer) {
+                if !Self::join(op, &offer, attempt) {
                     return Standing::Pending;
                 }
             }
@@ -203,21 +235,21 @@ impl SmcSock {
     }
 
     /// Takes the client's end of a matched pair; whether this call did, or nobody can.
-    fn join(op: &Op<'_, Self>, offer: &Arc<Offer>) -> bool {
+    fn join(op: &Op<'_, Self>, offer: &Arc<Offer>, attempt: u32) -> bool {
         let Ok(lo) = lo() else {
             return false;
         };
         match offer.claim(&lo.groups, Side::Client) {
             Claim::End(end) => {
                 end.attach(op.sk.into());
-                op.decide(op.sk, Mode::Smcd(end));
+                op.decide(op.sk, Mode::Smcd(end), attempt);
                 op.check_inner();
                 true
             }
             // Another thread is at it, and wakes us.
             Claim::Done => op.mode().is_some(),
             Claim::Alone => {
-                op.fall_back(op.sk, Reason::Memory);
+                op.fall_back(op.sk, Reason::Memory, attempt);
                 true
             }
         }

@@ -23,9 +23,9 @@ use kernel::{
 };
 
 impl SmcSock {
-    /// Makes the connection TCP for good.
-    pub(super) fn fall_back(&self, sk: &Sk, reason: Reason) {
-        self.decide(sk, Mode::Tcp(reason));
+    /// Makes the connection of an attempt TCP for good.
+    pub(super) fn fall_back(&self, sk: &Sk, reason: Reason, attempt: u32) {
+        self.decide(sk, Mode::Tcp(reason), attempt);
     }
 
     /// Passes a call on to TCP, and keeps the pending errors of both sockets one error: it is

@@ -132,7 +132,7 @@ impl SmcSock {
         }
         if let Some(end) = end {
             end.attach(born.sk.into());
-            born.decide(born.sk, Mode::Smcd(end));
+            born.decide(born.sk, Mode::Smcd(end), born.attempt());
             born.check_inner();
         }
         Ok(())

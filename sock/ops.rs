@@ -6,6 +6,7 @@
 
 use super::{
     connect::Standing,
+    lives::Lives,
     Mode,
     SmcSock, //
 };
@@ -163,7 +164,7 @@ impl StreamSocket for SmcSock {
         if flags.contains(Flags::FASTOPEN) && matches!(Self::standing(op), Standing::Idle) {
             // As connect(), which this is.
             op.tcp()?.share_file(op.socket);
-            op.fall_back(op.sk, Reason::OptionUnsupported);
+            op.fall_back(op.sk, Reason::OptionUnsupported, op.attempt());
         }
         let timeout = op.sk.sndtimeo(flags.contains(Flags::DONTWAIT));
         match Self::settled(op, timeout)? {
@@ -242,7 +243,7 @@ impl StreamSocket for SmcSock {
     fn finish(self: Pin<&mut Self>) {
         let this = self.project();
         *this.tcp = None;
-        *this.mode = SetOnce::new();
+        *this.lives = Lives::new(SetOnce::new());
     }
 }
 

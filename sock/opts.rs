@@ -70,7 +70,7 @@ impl SmcSock {
         }
         Self::through(op, |tcp| tcp.setsockopt(level, name, value))?;
         if option == SocketOption::FastOpenConnect && op.offer().is_none() {
-            op.fall_back(op.sk, Reason::OptionUnsupported);
+            op.fall_back(op.sk, Reason::OptionUnsupported, op.attempt());
         }
         Ok(())
     }

@@ -103,17 +103,17 @@ impl SmcSock {
     }
 
     /// What the handshake over the wire says of the socket.
-    pub(super) fn heard<'a>(op: &'a Op<'_, Self>, peer: &Peer) -> Standing<'a> {
+    pub(super) fn heard<'a>(op: &'a Op<'_, Self>, peer: &Peer, attempt: u32) -> Standing<'a> {
         match peer.outcome() {
             None => return Standing::Pending,
             Some(Outcome::Smcd(end)) => {
                 end.attach(op.sk.into());
-                op.decide(op.sk, Mode::Smcd(end));
+                op.decide(op.sk, Mode::Smcd(end), attempt);
                 op.check_inner();
             }
             Some(Outcome::Tcp { reason, diagnosis }) => {
                 op.diagnosis.store(diagnosis, Relaxed);
-                op.fall_back(op.sk, reason);
+                op.fall_back(op.sk, reason, attempt);
             }
             Some(Outcome::Failed) => return Standing::Idle,
             // Another thread is at it, and wakes us.
