@@ -10,7 +10,9 @@
  * 4. SO_RCVBUF and SO_SNDBUF of any size leave a working SMC-D connection.
  * 5. getsockname and getpeername give AF_INET or AF_INET6 addresses; short,
  *    long and wrong addresses in bind and connect: as on TCP.
- * 6. Options, names and ioctls race with close and with a reset of the peer
+ * 6. connect() to AF_UNSPEC in every state, time and again, and while others
+ *    use the socket; as on TCP.
+ * 7. Options, names and ioctls race with close and with a reset of the peer
  *    (CVE-2022-48751).
  */
 
@@ -417,9 +419,228 @@ static void disconnect(const struct smc_ends *ends, struct smc_notes *notes, con
 
 TEST_F(options, disconnect_as_on_tcp)
 {
-	if (variant->ends->client.protocol == IPPROTO_SMC || variant->ends->client.domain == AF_SMC)
-		SKIP(return, "an SMC-D socket cannot be connected anew so far");
 	EXPECT_TRUE(smc_same_as_tcp(variant->ends, disconnect, NULL));
+}
+
+/* Disconnecting in every state that data, shutdown and close can lead to. */
+static const char *const disconnect_scripts[] = {
+	/* Unread data at either end. */
+	"a D", "b D", "a b D", "a r D",
+	/* Half closed by either end, by both, and reset. */
+	"s D", "S D", "s S D", "S s D", "a s D", "b S D", "s S a b D", "C D", "s C D", "b C D",
+	"R D", "b R D", "h D", "H D", "h H D", "x D",
+	/* Twice, and what the socket says in between. */
+	"D D", "D e D", "D s", "D w", "D p e p w r",
+	/* Options and marks of the old connection. */
+	"u D", "k D", "l D",
+};
+
+static void disconnect_step(struct smc_notes *notes, int fd[2], char step)
+{
+	struct sockaddr unspec = { .sa_family = AF_UNSPEC };
+	int offset = 2;
+	char buf[8];
+
+	switch (step) {
+	case 'D':
+		smc_note_result(notes, "unspec", connect(fd[0], &unspec, sizeof(unspec)));
+		break;
+	case 'a':
+		smc_note_result(notes, "send", send(fd[0], "abcd", 4, MSG_NOSIGNAL));
+		break;
+	case 'b':
+		smc_note_result(notes, "back", send(fd[1], "efgh", 4, MSG_NOSIGNAL));
+		break;
+	case 'u':
+		smc_note_result(notes, "oob", send(fd[1], "!", 1, MSG_NOSIGNAL | MSG_OOB));
+		break;
+	case 'r':
+		smc_note_result(notes, "recv", recv(fd[1], buf, sizeof(buf), MSG_DONTWAIT));
+		break;
+	case 'w':
+		smc_note_result(notes, "recv", recv(fd[0], buf, sizeof(buf), MSG_DONTWAIT));
+		break;
+	case 'k':
+		smc_note_result(notes, "peek", setsockopt(fd[0], SOL_SOCKET, SO_PEEK_OFF, &offset,
+							  sizeof(offset)));
+		break;
+	case 'l':
+		smc_set_linger(fd[0], 0);
+		break;
+	case 's':
+	case 'h':
+	case 'x':
+		smc_note_result(notes, "shutdown", shutdown(fd[0], step == 's' ? SHUT_WR :
+							    step == 'h' ? SHUT_RD : SHUT_RDWR));
+		break;
+	case 'S':
+	case 'H':
+		smc_note_result(notes, "peer", shutdown(fd[1], step == 'S' ? SHUT_WR : SHUT_RD));
+		break;
+	case 'R':
+		smc_set_linger(fd[1], 0);
+		/* fallthrough */
+	case 'C':
+		close(fd[1]);
+		fd[1] = -1;
+		break;
+	case 'e':
+		smc_note(notes, " error=%d", smc_error(fd[0]));
+		break;
+	}
+	smc_settle(fd);
+	for (int end = 0; end < 2; end++)
+		if (fd[end] >= 0)
+			smc_note_poll(notes, fd[end]);
+}
+
+static void disconnect_played(const struct smc_ends *ends, struct smc_notes *notes,
+			      const void *arg)
+{
+	struct sockaddr_storage addr, name;
+	socklen_t len, name_len = sizeof(name);
+	int listener, fd[2];
+
+	listener = smc_listen(ends, 4, &addr, &len);
+	if (listener < 0 || smc_pair_from(ends, listener, &addr, len, fd))
+		return;
+	for (const char *step = arg; *step; step++) {
+		if (*step == ' ')
+			continue;
+		smc_note(notes, " [%c]", *step);
+		disconnect_step(notes, fd, *step);
+	}
+	/* What the peer is left with. */
+	for (int i = 0; i < 3 && fd[1] >= 0; i++)
+		disconnect_step(notes, fd, 'r');
+	if (fd[1] >= 0)
+		disconnect_step(notes, fd, 'b');
+	smc_note_result(notes, "peername", getpeername(fd[0], (struct sockaddr *)&name,
+						       &name_len));
+	name_len = sizeof(int);
+	listen(fd[0], 1);
+	getsockopt(fd[0], SOL_SOCKET, SO_ACCEPTCONN, &name, &name_len);
+	smc_note(notes, " listens=%d", *(int *)&name);
+	smc_close_pair(fd);
+	close(listener);
+}
+
+TEST_F(options, disconnect_in_every_state_as_on_tcp)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(disconnect_scripts); i++) {
+		EXPECT_TRUE(smc_same_as_tcp(variant->ends, disconnect_played,
+					    disconnect_scripts[i]))
+			TH_LOG("%s", disconnect_scripts[i]);
+	}
+}
+
+/* Time and again; however often, the bytes arrive. */
+TEST_F(options, connects_after_each_disconnect)
+{
+	struct sockaddr unspec = { .sa_family = AF_UNSPEC };
+	struct sockaddr_storage addr;
+	int listener, fd[2];
+	socklen_t len;
+
+	listener = smc_listen(variant->ends, 4, &addr, &len);
+	ASSERT_LE(0, listener);
+	fd[0] = smc_socket(&variant->ends->client, 0);
+	for (int round = 0; round < 12; round++) {
+		ASSERT_EQ(0, connect(fd[0], (struct sockaddr *)&addr, len));
+		fd[1] = smc_accept(listener);
+		ASSERT_LE(0, fd[1]);
+		/* A socket that has had many connections through rings goes on with TCP. */
+		if (round < 4)
+			ASSERT_EQ(0, smc_check_modes(variant->ends, fd));
+		ASSERT_EQ(0, smc_exchange(fd[0], fd[1], round));
+		if (round % 3 == 0)
+			ASSERT_EQ(0, shutdown(fd[0], SHUT_RDWR));
+		ASSERT_EQ(0, connect(fd[0], &unspec, sizeof(unspec)));
+		smc_error(fd[0]);
+		close(fd[1]);
+	}
+	close(fd[0]);
+	close(listener);
+}
+
+struct disconnector {
+	int fd;
+	const struct sockaddr_storage *addr;
+	socklen_t len;
+	bool stop;
+};
+
+static void *use_at_will(void *arg)
+{
+	struct disconnector *shared = arg;
+	char buf[3000] = { 0 };
+
+	while (!__atomic_load_n(&shared->stop, __ATOMIC_ACQUIRE)) {
+		send(shared->fd, buf, sizeof(buf), MSG_NOSIGNAL);
+		recv(shared->fd, buf, sizeof(buf), MSG_DONTWAIT);
+		smc_poll(shared->fd, POLLIN | POLLOUT, 1);
+		shutdown(shared->fd, SHUT_WR);
+	}
+	return NULL;
+}
+
+static void *connect_anew(void *arg)
+{
+	struct sockaddr unspec = { .sa_family = AF_UNSPEC };
+	struct disconnector *shared = arg;
+
+	while (!__atomic_load_n(&shared->stop, __ATOMIC_ACQUIRE)) {
+		connect(shared->fd, (struct sockaddr *)shared->addr, shared->len);
+		connect(shared->fd, &unspec, sizeof(unspec));
+	}
+	return NULL;
+}
+
+/* One socket connected, used and disconnected by many threads at once. */
+TEST_F(options, disconnect_races_with_everything)
+{
+	enum { THREADS = 4 };
+	struct sockaddr_storage addr;
+	int listener, fd[2];
+	socklen_t len;
+
+	listener = smc_listen(variant->ends, 16, &addr, &len);
+	ASSERT_LE(0, listener);
+	ASSERT_EQ(0, smc_set_nonblock(listener, true));
+	for (int round = 0; round < 30; round++) {
+		struct disconnector shared = { .addr = &addr, .len = len };
+		pthread_t thread[THREADS];
+
+		shared.fd = smc_socket(&variant->ends->client, SOCK_NONBLOCK);
+		ASSERT_LE(0, shared.fd);
+		for (int i = 0; i < THREADS; i++)
+			ASSERT_EQ(0, pthread_create(&thread[i], NULL,
+						    i % 2 ? connect_anew : use_at_will, &shared));
+		for (int i = 0; i < 30; i++) {
+			char buf[5000];
+			int server;
+
+			smc_poll(listener, POLLIN, 5);
+			server = accept4(listener, NULL, NULL, SOCK_NONBLOCK);
+			if (server < 0)
+				continue;
+			recv(server, buf, sizeof(buf), 0);
+			send(server, buf, sizeof(buf), MSG_NOSIGNAL);
+			close(server);
+		}
+		__atomic_store_n(&shared.stop, true, __ATOMIC_RELEASE);
+		for (int i = 0; i < THREADS; i++)
+			ASSERT_EQ(0, pthread_join(thread[i], NULL));
+		close(shared.fd);
+	}
+	/* An honest client is served as before. */
+	while ((fd[1] = accept4(listener, NULL, NULL, SOCK_NONBLOCK)) >= 0)
+		close(fd[1]);
+	ASSERT_EQ(0, smc_set_nonblock(listener, false));
+	ASSERT_EQ(0, smc_pair_from(variant->ends, listener, &addr, len, fd));
+	EXPECT_EQ(0, smc_exchange(fd[0], fd[1], 1));
+	smc_close_pair(fd);
+	close(listener);
 }
 
 struct racer {

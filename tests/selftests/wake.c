@@ -39,6 +39,7 @@ enum cause {
 	OWN_SHUT_RD,
 	OWN_SHUT_WR,
 	OWN_SHUT_RDWR,
+	OWN_DISCONNECT,
 	CAUSES,
 };
 
@@ -49,6 +50,7 @@ static const char *const call_name[CALLS] = {
 static const char *const cause_name[CAUSES] = {
 	"data", "space", "peer_shut_wr", "peer_shut_rd", "peer_close", "peer_reset",
 	"own_shut_rd", "own_shut_wr", "own_shut_rdwr",
+	"own_disconnect",
 };
 
 struct combination {
@@ -164,6 +166,8 @@ static void drain(int fd)
 
 static void do_cause(int fd[2], enum cause cause)
 {
+	struct sockaddr unspec = { .sa_family = AF_UNSPEC };
+
 	switch (cause) {
 	case DATA:
 		send(fd[1], "0123456789", 10, MSG_NOSIGNAL);
@@ -183,6 +187,9 @@ static void do_cause(int fd[2], enum cause cause)
 	case PEER_CLOSE:
 		close(fd[1]);
 		fd[1] = -1;
+		break;
+	case OWN_DISCONNECT:
+		connect(fd[0], &unspec, sizeof(unspec));
 		break;
 	default:
 		shutdown(fd[0], SHUT_RD + cause - OWN_SHUT_RD);
