@@ -39,11 +39,7 @@ use self::{
         learn,
         unhook, //
     },
-    owner::{
-        data_ready_callback,
-        error_report_callback,
-        state_change_callback, //
-    },
+    owner::callbacks, //
 };
 use super::{
     bindings,
@@ -110,13 +106,7 @@ impl TcpSocket {
         let new = Self(NonNull::new(sock).ok_or(ENOMEM)?);
         let sk = new.sk().as_ptr();
         // SAFETY: The socket is new; nobody changes its callbacks.
-        DEFAULTS.populate(unsafe {
-            Callbacks {
-                error_report: (*sk).sk_error_report,
-                state_change: (*sk).sk_state_change,
-                data_ready: (*sk).sk_data_ready,
-            }
-        });
+        DEFAULTS.populate(unsafe { Callbacks::of(sk) });
         learn(new.sk(), birth.version == Version::V6);
         Ok(new)
     }
@@ -151,9 +141,7 @@ impl TcpSocket {
             bindings::sk_assign_wq(sk, owner.socket.as_ptr());
             if bindings::sk_user_data(sk).is_null() {
                 bindings::sk_assign_user_data_nocopy(sk, owner.sk.as_ptr().cast());
-                (*sk).sk_error_report = Some(error_report_callback::<T>);
-                (*sk).sk_state_change = Some(state_change_callback::<T>);
-                (*sk).sk_data_ready = Some(data_ready_callback::<T>);
+                callbacks::<T>().install(sk);
             }
             // SIGIO: the application's list hangs on the shared wait queue; the flag that core
             // sets reaches only the outer socket.
@@ -198,9 +186,7 @@ impl TcpSocket {
             // SAFETY: As above.
             unsafe {
                 bindings::sk_assign_user_data_nocopy(sk, core::ptr::null_mut());
-                (*sk).sk_error_report = defaults.error_report;
-                (*sk).sk_state_change = defaults.state_change;
-                (*sk).sk_data_ready = defaults.data_ready;
+                defaults.install(sk);
             }
         }
         // SAFETY: Locked above.

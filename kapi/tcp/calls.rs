@@ -202,7 +202,10 @@ impl TcpSocket {
     ///
     /// Those of TCP.
     pub(crate) fn setsockopt(&self, level: c_int, name: c_int, value: OptVal) -> Result {
-        let len = c_int::try_from(value.len).map_err(|_| EINVAL)?;
+        // Core has an int there.
+        if c_int::try_from(value.len).is_err() {
+            return Err(EINVAL);
+        }
         if u32::try_from(level) == Ok(bindings::SOL_SOCKET) {
             // SAFETY: A live socket; the function checks the value.
             to_result(unsafe {
@@ -210,7 +213,6 @@ impl TcpSocket {
             })
         } else {
             let op = self.ops().setsockopt.ok_or(EOPNOTSUPP)?;
-            let _ = len;
             // SAFETY: As above.
             to_result(unsafe { op(self.0.as_ptr(), level, name, value.ptr, value.len) })
         }

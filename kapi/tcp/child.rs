@@ -59,9 +59,7 @@ impl Sk {
         // carries is taken back by `unpark`.
         unsafe {
             bindings::sk_assign_user_data_nocopy(sk, Arc::into_raw(owner).cast_mut().cast());
-            (*sk).sk_error_report = Some(error_report_callback::<T>);
-            (*sk).sk_state_change = Some(state_change_callback::<T>);
-            (*sk).sk_data_ready = Some(data_ready_callback::<T>);
+            callbacks::<T>().install(sk);
         }
         // SAFETY: Locked above.
         unsafe { bindings::sk_callback_write_unlock(sk) };
@@ -82,9 +80,7 @@ impl Sk {
             // SAFETY: As above.
             unsafe {
                 bindings::sk_assign_user_data_nocopy(sk, core::ptr::null_mut());
-                (*sk).sk_error_report = defaults.error_report;
-                (*sk).sk_state_change = defaults.state_change;
-                (*sk).sk_data_ready = defaults.data_ready;
+                defaults.install(sk);
             }
         }
         // SAFETY: Locked above.
@@ -127,6 +123,15 @@ unsafe fn notify<T: ChildOwner>(sk: *mut bindings::sock, which: fn(&Callbacks) -
     unsafe { bindings::sk_callback_read_unlock(sk) };
     // SAFETY: The caller guarantees it.
     unsafe { call_default(sk, which) };
+}
+
+/// What a parked child has in place of core's callbacks.
+fn callbacks<T: ChildOwner>() -> Callbacks {
+    Callbacks {
+        error_report: Some(error_report_callback::<T>),
+        state_change: Some(state_change_callback::<T>),
+        data_ready: Some(data_ready_callback::<T>),
+    }
 }
 
 /// # Safety

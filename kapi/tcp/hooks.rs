@@ -184,11 +184,7 @@ unsafe extern "C" fn syn_recv_sock_hook<T: TcpOwner, const V6: bool>(
     }
     if let Some(defaults) = DEFAULTS.as_ref() {
         // SAFETY: As above; nobody calls the callbacks of a locked new socket.
-        unsafe {
-            (*child).sk_error_report = defaults.error_report;
-            (*child).sk_state_change = defaults.state_change;
-            (*child).sk_data_ready = defaults.data_ready;
-        }
+        unsafe { defaults.install(child) };
     }
     // SAFETY: TCP passes a valid flag: whether this child, and no other, answers the request.
     if unsafe { *own_req } {

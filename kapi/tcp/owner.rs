@@ -14,7 +14,8 @@ use super::{
     callbacks::{
         call_default,
         same,
-        Callback, //
+        Callback,
+        Callbacks, //
     },
     Child,
     Syn, //
@@ -92,10 +93,19 @@ impl Sk {
     }
 }
 
+/// What a TCP socket with an owner of type `T` has in place of core's callbacks.
+pub(super) fn callbacks<T: TcpOwner>() -> Callbacks {
+    Callbacks {
+        error_report: Some(error_report_callback::<T>),
+        state_change: Some(state_change_callback::<T>),
+        data_ready: Some(data_ready_callback::<T>),
+    }
+}
+
 /// # Safety
 ///
 /// Called by TCP as `sk_error_report`.
-pub(super) unsafe extern "C" fn error_report_callback<T: TcpOwner>(sk: *mut bindings::sock) {
+unsafe extern "C" fn error_report_callback<T: TcpOwner>(sk: *mut bindings::sock) {
     // SAFETY: TCP passes a live socket.
     let inner = unsafe { Sk::from_ptr(sk) };
     let _ = inner.with_owner::<T, _>(|owner, outer| owner.error_report(outer, inner));
@@ -106,7 +116,7 @@ pub(super) unsafe extern "C" fn error_report_callback<T: TcpOwner>(sk: *mut bind
 /// # Safety
 ///
 /// Called by TCP as `sk_state_change`.
-pub(super) unsafe extern "C" fn state_change_callback<T: TcpOwner>(sk: *mut bindings::sock) {
+unsafe extern "C" fn state_change_callback<T: TcpOwner>(sk: *mut bindings::sock) {
     // SAFETY: TCP passes a live socket.
     let inner = unsafe { Sk::from_ptr(sk) };
     let wake = inner.with_owner::<T, _>(|owner, outer| owner.state_change(outer, inner));
@@ -119,7 +129,7 @@ pub(super) unsafe extern "C" fn state_change_callback<T: TcpOwner>(sk: *mut bind
 /// # Safety
 ///
 /// Called by TCP as `sk_data_ready`.
-pub(super) unsafe extern "C" fn data_ready_callback<T: TcpOwner>(sk: *mut bindings::sock) {
+unsafe extern "C" fn data_ready_callback<T: TcpOwner>(sk: *mut bindings::sock) {
     // SAFETY: TCP passes a live socket.
     let inner = unsafe { Sk::from_ptr(sk) };
     let wake = inner.with_owner::<T, _>(|owner, outer| owner.data_ready(outer, inner));
