@@ -405,7 +405,7 @@ impl Connection {
         eager: bool,
     ) -> Result<Option<Obstacle>> {
         let direction = self.outgoing(side);
-        tx.limit = self.limit(side, sk);
+        tx.limit = self.limit(side, sk, tx.consumed);
         let unread = word.unread(tx.consumed).ok_or(EIO)?;
         let obstacle = match &tx.tail {
             None => {
@@ -445,9 +445,12 @@ impl Connection {
         Ok(obstacle.map(|(obstacle, _)| obstacle))
     }
 
-    /// How many bytes may be unread: what TCP would take into its send and receive buffers, of
-    /// which those that the application has not set grow to the maximum.
-    fn limit(&self, side: Side, sk: &Sk) -> usize {
+    /// How many bytes may be unread: what TCP would take into its send and receive buffers.
+    ///
+    /// Unless the application has set them, the send buffer grows to its maximum whatever the
+    /// reader does, and the receive buffer grows as its owner reads
+    /// (`tcp_rcv_space_adjust()`), so that a reader that stands still costs no more than with TCP.
+    fn limit(&self, side: Side, sk: &Sk, consumed: Position) -> usize {
         let reader = self.end(side.peer()).sk();
         let send = if sk.sndbuf_locked() {
             sk.sndbuf()
@@ -456,8 +459,14 @@ impl Connection {
         };
         let receive = match reader {
             Some(reader) if reader.rcvbuf_locked() => reader.rcvbuf(),
-            Some(reader) => reader.tcp_rmem_max(),
-            None => sk.tcp_rmem_max(),
+            reader => {
+                let reader = reader.unwrap_or(sk);
+                consumed
+                    .since(Position::START)
+                    .saturating_mul(2)
+                    .saturating_add(reader.tcp_rmem_default())
+                    .min(reader.tcp_rmem_max())
+            }
         };
         send.saturating_add(receive).clamp(1, MAX_UNREAD)
     }

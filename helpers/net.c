@@ -18,6 +18,11 @@ int rust_helper_tcp_wmem_max(struct net *net)
 	return READ_ONCE(net->ipv4.sysctl_tcp_wmem[2]);
 }
 
+int rust_helper_tcp_rmem_default(struct net *net)
+{
+	return READ_ONCE(net->ipv4.sysctl_tcp_rmem[1]);
+}
+
 int rust_helper_tcp_rmem_max(struct net *net)
 {
 	return READ_ONCE(net->ipv4.sysctl_tcp_rmem[2]);

@@ -44,6 +44,13 @@ impl Net {
         usize::try_from(max).unwrap_or(0)
     }
 
+    /// `net.ipv4.tcp_rmem[1]`, in bytes.
+    pub(crate) fn tcp_rmem_default(&self) -> usize {
+        // SAFETY: `self` is a namespace.
+        let size = unsafe { bindings::tcp_rmem_default(self.0.get()) };
+        usize::try_from(size).unwrap_or(0)
+    }
+
     /// `net.ipv4.tcp_rmem[2]`, in bytes.
     pub(crate) fn tcp_rmem_max(&self) -> usize {
         // SAFETY: `self` is a namespace.

@@ -411,6 +411,12 @@ impl Sk {
         self.net().tcp_wmem_max()
     }
 
+    /// The size with which a receive buffer begins in the socket's namespace, in bytes:
+    /// `tcp_rmem[1]`.
+    pub(crate) fn tcp_rmem_default(&self) -> usize {
+        self.net().tcp_rmem_default()
+    }
+
     /// The upper limit of a receive buffer in the socket's namespace, in bytes: `tcp_rmem[2]`.
     pub(crate) fn tcp_rmem_max(&self) -> usize {
         self.net().tcp_rmem_max()

@@ -5,11 +5,14 @@
  * 1. Each end writes 2 MiB with blocking calls before either reads a byte; TCP
  *    takes that much into its buffers, so no call may block for ever.
  * 2. The bytes are all there afterwards, in order.
- * 3. With both directions full, readers at both ends drain them together
+ * 3. An end that does not read takes about as much as on TCP, not many times as
+ *    much: a slow reader must slow its sender down.
+ * 4. With both directions full, readers at both ends drain them together
  *    without a stall (a receive handler that sends dead-locked here).
  */
 
 #include <errno.h>
+#include <inttypes.h>
 
 #include "kselftest_harness.h"
 #include "smc_test.h"
@@ -72,6 +75,21 @@ static uint64_t fill_up(int fd, uint64_t seed)
 			return errno == EAGAIN ? pos : 0;
 		pos += ret;
 	}
+}
+
+TEST_F(write_write, as_much_fits_unread_as_on_tcp)
+{
+	uint64_t filled, filled_tcp;
+	int tcp[2];
+
+	ASSERT_EQ(0, smc_pair(&smc_ends_tcp, tcp));
+	filled_tcp = fill_up(tcp[0], 1);
+	filled = fill_up(self->fd[0], 1);
+	TH_LOG("%" PRIu64 " bytes, on TCP %" PRIu64, filled, filled_tcp);
+	/* Two of TCP differ, too. */
+	EXPECT_LE(filled_tcp * 3 / 4, filled);
+	EXPECT_GE(filled_tcp * 2, filled);
+	smc_close_pair(tcp);
 }
 
 TEST_F(write_write, both_full_then_drained_together)
