@@ -4,6 +4,7 @@
 #
 #   make                    smc_lo.ko for the running kernel, or for KDIR=
 #   make modules_install    installs it
+#   make headers            completes a Debian kernel's headers, which lack what Rust needs
 #   make clean              removes everything that was built
 #
 # With a lab of its own (compilers, kernels and machine are made when missing):
@@ -17,20 +18,33 @@
 #   make bench              figures of record, by counted instructions
 #   make parity             Python's own tests, over TCP and over smc_lo
 
-KDIR ?= /lib/modules/$(shell uname -r)/build
+RELEASE ?= $(shell uname -r)
+# Headers that were completed come before those that need to be.
+KDIR ?= $(firstword $(wildcard $(shell scripts/kernel/headers --path "$(RELEASE)")) /lib/modules/$(RELEASE)/build)
 KERNEL ?= prod
 
 # The checks come first, so that an unfit kernel costs one line.
-kbuild = flags=$$(scripts/kernel/toolchain "$(KDIR)") && $(MAKE) -C "$(KDIR)" M="$(CURDIR)" $$flags
+kbuild = flags=$$(scripts/kernel/toolchain "$(kdir)") && $(MAKE) -C "$(kdir)" M="$(CURDIR)" $$flags
+kdir = $(KDIR)
 
-modules modules_install rust-analyzer:
+modules rust-analyzer:
 	@$(kbuild) $@
+	@mkdir -p build && echo "$(kdir)" > build/kdir
+
+# For the kernel that was built for, also by root, who looks for headers elsewhere.
+modules_install: kdir = $(file < build/kdir)
+modules_install:
+	@[ -n "$(kdir)" ] || { echo "smc_lo: nothing is built yet: run make first" >&2; exit 1; }
+	@$(kbuild) $@
+
+headers:
+	@scripts/kernel/headers "$(RELEASE)"
 
 # Without the kernel's help, so that it works where no kernel is installed.
 clean:
 	@rm -rf build tests/host/target
 	@find . -name .git -prune -o -type f \( -name '*.o' -o -name '*.ko' -o -name '*.mod' -o -name '*.mod.c' \
-		-o -name '*.cmd' -o -name '*.d' -o -name '*.rmeta' -o -name '*.rsi' -o -name '*.so' -o -name '*_generated.rs' \
+		-o -name '*.cmd' -o -name '*.bc' -o -name '*.d' -o -name '*.rmeta' -o -name '*.rsi' -o -name '*.so' -o -name '*_generated.rs' \
 		-o -name modules.order -o -name Module.symvers -o -name rust-project.json \) -print | xargs -r rm -f
 	@find . -name .git -prune -o -type d \( -name __pycache__ -o -name '.tmp_*' \) -print | xargs -r rm -rf
 
@@ -67,4 +81,4 @@ parity:
 
 FORCE:
 
-.PHONY: modules modules_install rust-analyzer clean run check shell clippy fmt kunit bench parity FORCE
+.PHONY: modules modules_install rust-analyzer headers clean run check shell clippy fmt kunit bench parity FORCE

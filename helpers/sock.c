@@ -135,14 +135,14 @@ u16 rust_helper_sk_protocol(struct sock *sk)
 	return sk->sk_protocol;
 }
 
-int *rust_helper_alloc_percpu_int(void)
+int __percpu *rust_helper_alloc_percpu_int(void)
 {
-	return (__force int *)alloc_percpu(int);
+	return alloc_percpu(int);
 }
 
-void rust_helper_free_percpu_int(int *ptr)
+void rust_helper_free_percpu_int(int __percpu *ptr)
 {
-	free_percpu((__force int __percpu *)ptr);
+	free_percpu(ptr);
 }
 
 int rust_helper_sock_intr_errno(long timeo)

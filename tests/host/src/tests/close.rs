@@ -61,6 +61,7 @@ impl Pair {
             shut_rd: false,
             readable: false,
             writeable: true,
+            urgent: false,
             error,
         }
     }
@@ -185,6 +186,7 @@ fn poll_agrees_with_the_calls_for_all_flags() {
                 shut_rd: false,
                 readable: false,
                 writeable: false,
+                urgent: false,
                 error: false,
             };
             let mask = view.mask();
