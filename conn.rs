@@ -52,6 +52,7 @@ mod chain;
 pub(crate) mod close;
 mod end;
 mod endpoint;
+pub(crate) mod idle;
 #[cfg(CONFIG_SMC_LO_KUNIT_TEST)]
 mod kunit;
 mod rx;

@@ -22,7 +22,7 @@
 //! 3. the socket lock of our socket, then that of the TCP socket within
 //! 4. `sk_callback_lock` of a TCP socket
 //! 5. `SmcSock::attempt`; `Pending::queue` or `Table::bucket`, then `Offer::parties`
-//! 6. chains of rings, link groups, free lists, DMBs, the table of sockets
+//! 6. the table of sockets, then chains of rings, link groups, free lists, DMBs, places for rings
 //! 7. a socket's wait queue
 //!
 //! `Offer::pairing` is a mutex taken with none of these held, and so is `Peer::talk`, which is held
@@ -48,7 +48,10 @@ use kapi::{
         Net,
     },
     registry::Registry,
-    workqueue::OwnedQueue,
+    workqueue::{
+        Chore,
+        OwnedQueue, //
+    },
 };
 use kernel::{
     prelude::*,
@@ -88,6 +91,9 @@ module! {
 pub(crate) struct Lo {
     /// The loopback device's GID, both halves.
     gid: [u64; 2],
+    /// Looks after idle sockets and rings. Stopped before they go.
+    #[pin]
+    housekeeping: Chore<sock::housekeeping::Housekeeping>,
     /// All sockets.
     #[pin]
     sockets: Registry<sock::SmcSock>,
@@ -133,6 +139,7 @@ impl Lo {
             ];
             Ok(try_pin_init!(Self {
                 gid,
+                housekeeping <- Chore::new(),
                 sockets <- Registry::new(),
                 offers <- clc::local::Table::new(),
                 queue,

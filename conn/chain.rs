@@ -113,6 +113,11 @@ impl Chain {
         }
     }
 
+    /// Whether there is any ring.
+    pub(super) fn has_rings(&self) -> bool {
+        self.len > 0
+    }
+
     /// Whether another ring can be appended.
     pub(super) fn has_place(&self) -> bool {
         self.len < MAX_RINGS
@@ -215,6 +220,8 @@ pub(super) struct Direction {
     pub(super) chain: SpinLock<Chain>,
     #[pin]
     pub(super) urgent: Urgent,
+    /// The reader's position when somebody last looked whether the direction is idle.
+    pub(super) looked_at: Atomic<usize>,
 }
 
 impl Direction {
@@ -226,6 +233,7 @@ impl Direction {
             chain <- new_spinlock!(Chain::new(), "Direction::chain"),
             urgent <- Urgent::new(),
             ceiling: Atomic::new(MAX_UNREAD),
+            looked_at: Atomic::new(Position::START.into_raw()),
         })
     }
 
