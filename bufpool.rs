@@ -11,6 +11,7 @@
 
 #![deny(unsafe_code)]
 
+pub(crate) mod quota;
 pub(crate) mod size;
 
 use kernel::{
@@ -33,7 +34,14 @@ use kernel::{
     }, //
 };
 
-use self::size::Class;
+use self::{
+    quota::{
+        Quota,
+        Reservation,
+        User, //
+    },
+    size::Class, //
+};
 use crate::{
     cdc::cursor::Position,
     dmb::{
@@ -199,9 +207,21 @@ impl Ring {
     }
 }
 
-/// What all pools share: the device, and the budget for idle rings.
+/// How much all pools together may have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// The most bytes of idle rings.
+    pub(crate) idle_bytes: usize,
+    /// The most rings in use that a single user answers for, but for the administrator.
+    pub(crate) user_rings: usize,
+}
+
+/// What all pools share: the device, the places for rings, and the budget for idle rings.
+#[pin_data]
 pub(crate) struct Shared {
     device: Arc<Device>,
+    #[pin]
+    quota: Quota,
     /// The most bytes that idle rings may have.
     budget: usize,
     idle_bytes: Atomic<usize>,
@@ -209,14 +229,16 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// The device, and how many bytes may be idle.
-    pub(crate) fn new(device: Arc<Device>, budget: usize) -> Self {
-        Self {
+    /// The device, and how much of it may be used.
+    pub(crate) fn new(device: Arc<Device>, limits: Limits) -> impl PinInit<Self> {
+        let places = usize::try_from(device.max_dmbs()).unwrap_or(usize::MAX);
+        pin_init!(Self {
             device,
-            budget,
+            quota <- Quota::new(places, limits.user_rings),
+            budget: limits.idle_bytes,
             idle_bytes: Atomic::new(0),
             idle_rings: Atomic::new(0),
-        }
+        })
     }
 
     /// The device.
@@ -275,6 +297,21 @@ impl Pool {
             shared,
             closed: Atomic::new(false),
         })
+    }
+
+    /// Reserves places for the rings of a new connection that `user` answers for.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOSPC` - the device has no more places.
+    /// - `EDQUOT` - the user has as many as one may have.
+    /// - `ENOMEM` - no memory.
+    ///
+    /// # Context
+    ///
+    /// Process context, may sleep.
+    pub(crate) fn reserve(&self, user: User) -> Result<Reservation> {
+        Reservation::new(self.shared.clone(), user)
     }
 
     /// Takes an empty ring of this class that nobody else knows.

@@ -19,7 +19,9 @@
 //!    [`is_writeable`](crate::cdc::cursor::is_writeable), at the latest when everything is read.
 //! 5. Memory is charged to an end before its ring is appended, noted in the ring, and uncharged by
 //!    whoever gives up the last reference to the ring. An end's socket outlives its charges.
-//! 6. An end dies once: its error is set at most once, whoever of the two ends, the network or a
+//! 6. There is a place for one ring of each direction as long as the connection lives; a ring that is
+//!    appended to another one has a place of its own, which is noted in it.
+//! 7. An end dies once: its error is set at most once, whoever of the two ends, the network or a
 //!    system call notices first.
 //!
 //! # Locks
@@ -50,6 +52,7 @@ mod chain;
 pub(crate) mod close;
 mod end;
 mod endpoint;
+pub(crate) mod idle;
 #[cfg(CONFIG_SMC_LO_KUNIT_TEST)]
 mod kunit;
 mod rx;
@@ -91,6 +94,10 @@ use self::{
 use crate::{
     bufpool::{
         self,
+        quota::{
+            Reservation,
+            User, //
+        },
         RingRef, //
     },
     cdc::cursor::Flags,
@@ -110,20 +117,24 @@ pub(crate) struct Connection {
     client: End,
     #[pin]
     server: End,
+    /// The places of the rings; free after the last ring.
+    places: Reservation,
 }
 
 impl Connection {
-    /// A connection in this group, whose ends belong to nobody yet. It has no ring before the
-    /// first byte is sent.
+    /// A connection in this group that `user` answers for, whose ends belong to nobody yet. It has
+    /// no ring before the first byte is sent, but places for them.
     ///
     /// # Errors
     ///
+    /// - `ENOSPC`, `EDQUOT` - no places are left, for anybody or for this user.
     /// - `ENOMEM` - no memory.
     ///
     /// # Context
     ///
     /// Process context, may sleep.
-    pub(crate) fn new(group: Arc<LinkGroup>) -> Result<Arc<Self>> {
+    pub(crate) fn new(group: Arc<LinkGroup>, user: User) -> Result<Arc<Self>> {
+        let places = group.reserve(user)?;
         Arc::pin_init(
             pin_init!(Self {
                 group,
@@ -131,8 +142,9 @@ impl Connection {
                 from_server <- Direction::new(),
                 client <- End::new(),
                 server <- End::new(),
+                places,
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )
     }
 
@@ -174,7 +186,11 @@ impl Connection {
         };
         let payer = Payer::of(&ring);
         let bytes = ring.size();
+        let has_place = chain::has_place(&ring);
         self.group.put(ring);
+        if has_place {
+            self.places.shrink();
+        }
         self.uncharge(sender, payer, bytes);
     }
 

@@ -247,6 +247,11 @@ impl Device {
         self.attach(token)?.memory().write(offset, data)
     }
 
+    /// How many DMBs there may be.
+    pub(crate) fn max_dmbs(&self) -> u32 {
+        self.indexes.depth()
+    }
+
     /// How many DMBs there are, in use and cached.
     pub(crate) fn dmbs(&self) -> u32 {
         self.indexes.weight()

@@ -36,8 +36,13 @@ use kernel::{
 
 use crate::{
     bufpool::{
+        quota::{
+            Reservation,
+            User, //
+        },
         size::Class,
         LastRef,
+        Limits,
         Pool,
         RingRef,
         Shared, //
@@ -55,6 +60,9 @@ const BUCKETS: usize = 256;
 
 /// How many bytes of idle rings make room for a ring that the device refused.
 const MAKE_ROOM: usize = 1;
+
+/// Which part of what is idle survives a call of [`Groups::decay`].
+const DECAY: usize = 4;
 
 /// Who the members of a link group are.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -104,11 +112,27 @@ impl LinkGroup {
         self.id
     }
 
-    /// Takes an empty ring, at the expense of idle rings anywhere when the device is full.
+    /// Reserves places for the rings of a new connection that `user` answers for.
     ///
     /// # Errors
     ///
-    /// - `ENOSPC` - the device is full, and no ring is idle.
+    /// - `ENOSPC` - the device has no more places.
+    /// - `EDQUOT` - the user has as many as one may have.
+    /// - `ENOMEM` - no memory.
+    ///
+    /// # Context
+    ///
+    /// Process context, may sleep.
+    pub(crate) fn reserve(&self, user: User) -> Result<Reservation> {
+        self.pool.reserve(user)
+    }
+
+    /// Takes an empty ring, at the expense of idle rings anywhere when the device is full. The
+    /// caller has a place for it, so sooner or later there is one.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOSPC` - the device is full at this moment, and no ring is idle.
     /// - `ENOMEM` - no memory.
     /// - `EAGAIN` - the random token was taken; it will not be the next time.
     ///
@@ -116,9 +140,12 @@ impl LinkGroup {
     ///
     /// Process context, may sleep.
     pub(crate) fn take(&self, class: Class) -> Result<RingRef> {
-        match self.pool.take(class) {
-            Err(err) if err == ENOSPC && self.groups.trim(MAKE_ROOM) > 0 => self.pool.take(class),
-            result => result,
+        loop {
+            match self.pool.take(class) {
+                // Somebody else may take what was made free, but only for a place of their own.
+                Err(err) if err == ENOSPC && self.groups.trim(MAKE_ROOM) > 0 => {}
+                result => return result,
+            }
         }
     }
 
@@ -143,7 +170,7 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// An empty table for rings on `device`, of which at most `idle_budget` bytes may be idle.
+    /// An empty table for rings on `device`.
     ///
     /// # Errors
     ///
@@ -152,8 +179,8 @@ impl Groups {
     /// # Context
     ///
     /// Process context, may sleep.
-    pub(crate) fn new(device: Arc<Device>, idle_budget: usize) -> Result<Arc<Self>> {
-        let shared = Arc::new(Shared::new(device, idle_budget), GFP_KERNEL)?;
+    pub(crate) fn new(device: Arc<Device>, limits: Limits) -> Result<Arc<Self>> {
+        let shared = Arc::pin_init(Shared::new(device, limits), GFP_KERNEL)?;
         Arc::pin_init(
             pin_init!(Self {
                 buckets <- pin_init::pin_init_array_from_fn(|_| {
@@ -260,6 +287,19 @@ impl Groups {
         }
     }
 
+    /// Frees most of what is idle, all of it within a few calls, but for as much as `keep` bytes;
+    /// whether rings are idle still.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub(crate) fn decay(&self, keep: usize) -> bool {
+        let surplus = self.shared.idle_bytes().saturating_sub(keep);
+        // Of a single ring this is everything.
+        self.trim(surplus - surplus / DECAY);
+        self.shared.idle_rings() > 0
+    }
+
     /// Frees idle rings of any group until `bytes` are freed or none is left; says how many were.
     ///
     /// # Context
@@ -354,9 +394,16 @@ mod tests {
     /// As many bytes as idle rings may have in these tests.
     const BUDGET: usize = 128 << 10;
 
+    /// As many rings as a user may answer for in these tests.
+    const USER_RINGS: usize = 6;
+
     fn groups(max_dmbs: u32) -> Result<Registration> {
         let device = Arc::pin_init(Device::new(max_dmbs), GFP_KERNEL)?;
-        Registration::new(Groups::new(device, BUDGET)?)
+        let limits = Limits {
+            idle_bytes: BUDGET,
+            user_rings: USER_RINGS,
+        };
+        Registration::new(Groups::new(device, limits)?)
     }
 
     fn give(group: &LinkGroup, ring: RingRef) -> Result {
@@ -454,6 +501,45 @@ mod tests {
         assert_eq!(mine.take(Class::FIRST).err(), Some(ENOSPC));
         give(&other, held)?;
         give(&mine, ring)?;
+        Ok(())
+    }
+
+    #[test]
+    fn places_end_before_rings_do() -> Result {
+        let groups = groups(5)?;
+        let group = groups.get(1, 1, &Eid::DEFAULT)?;
+        let first = group.reserve(User::ROOT)?;
+        let second = group.reserve(User::ROOT)?;
+        assert_eq!(group.reserve(User::ROOT).err(), Some(ENOSPC));
+        second.extend()?;
+        assert_eq!(first.extend().err(), Some(ENOSPC));
+        second.shrink();
+        first.extend()?;
+        drop(first);
+        let _third = group.reserve(User::ROOT)?;
+        assert_eq!(second.extend(), Ok(()));
+        Ok(())
+    }
+
+    #[test]
+    fn a_user_leaves_places_for_others() -> Result {
+        let groups = groups(16)?;
+        let group = groups.get(1, 1, &Eid::DEFAULT)?;
+        let greedy = User::new(1000);
+        // In the same bucket as the greedy one.
+        let modest = User::new(1016);
+        let first = group.reserve(greedy)?;
+        let second = group.reserve(greedy)?;
+        first.extend()?;
+        assert_eq!(group.reserve(greedy).err(), Some(EDQUOT));
+        second.extend()?;
+        assert_eq!(second.extend().err(), Some(EDQUOT));
+        let other = group.reserve(modest)?;
+        let _root = group.reserve(User::ROOT)?;
+        drop(first);
+        let _third = group.reserve(greedy)?;
+        drop(other);
+        let _fourth = group.reserve(modest)?;
         Ok(())
     }
 

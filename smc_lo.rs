@@ -22,7 +22,7 @@
 //! 3. the socket lock of our socket, then that of the TCP socket within
 //! 4. `sk_callback_lock` of a TCP socket
 //! 5. `SmcSock::attempt`; `Pending::queue` or `Table::bucket`, then `Offer::parties`
-//! 6. chains of rings, link groups, free lists, DMBs, the table of sockets
+//! 6. the table of sockets, then chains of rings, link groups, free lists, DMBs, places for rings
 //! 7. a socket's wait queue
 //!
 //! `Offer::pairing` is a mutex taken with none of these held, and so is `Peer::talk`, which is held
@@ -48,7 +48,10 @@ use kapi::{
         Net,
     },
     registry::Registry,
-    workqueue::OwnedQueue,
+    workqueue::{
+        Chore,
+        OwnedQueue, //
+    },
 };
 use kernel::{
     prelude::*,
@@ -72,6 +75,10 @@ module! {
             default: 131072,
             description: "Largest number of rings, in use and idle (2 for a busy connection)",
         },
+        user_dmbs: u32 {
+            default: 0,
+            description: "Largest number of rings in use that one user but root answers for; 0: half of max_dmbs",
+        },
         idle_mb: u32 {
             default: 64,
             description: "Largest amount of idle ring memory that is kept for reuse, in MiB",
@@ -84,6 +91,9 @@ module! {
 pub(crate) struct Lo {
     /// The loopback device's GID, both halves.
     gid: [u64; 2],
+    /// Looks after idle sockets and rings. Stopped before they go.
+    #[pin]
+    housekeeping: Chore<sock::housekeeping::Housekeeping>,
     /// All sockets.
     #[pin]
     sockets: Registry<sock::SmcSock>,
@@ -105,15 +115,23 @@ pub(crate) static LO: Global<Lo> = Global::new();
 impl Lo {
     fn new() -> impl PinInit<Self, Error> {
         pin_init::pin_init_scope(|| {
-            let device = Arc::pin_init(
-                dmb::Device::new(module_parameters::max_dmbs.value()),
-                GFP_KERNEL,
-            )?;
-            let idle = usize::try_from(module_parameters::idle_mb.value())
+            let max_dmbs = module_parameters::max_dmbs.value();
+            let device = Arc::pin_init(dmb::Device::new(max_dmbs), GFP_KERNEL)?;
+            let user_dmbs = match module_parameters::user_dmbs.value() {
+                0 => max_dmbs / 2,
+                count => count,
+            };
+            let idle_bytes = usize::try_from(module_parameters::idle_mb.value())
                 .ok()
                 .and_then(|mb| mb.checked_mul(1 << 20))
                 .ok_or(EINVAL)?;
-            let groups = lgr::Registration::new(lgr::Groups::new(device, idle)?)?;
+            let groups = lgr::Registration::new(lgr::Groups::new(
+                device,
+                bufpool::Limits {
+                    idle_bytes,
+                    user_rings: usize::try_from(user_dmbs)?,
+                },
+            )?)?;
             let queue = OwnedQueue::new(c"smc_lo")?;
             let gid = [
                 kapi::random::get_random_u64(),
@@ -121,6 +139,7 @@ impl Lo {
             ];
             Ok(try_pin_init!(Self {
                 gid,
+                housekeeping <- Chore::new(),
                 sockets <- Registry::new(),
                 offers <- clc::local::Table::new(),
                 queue,

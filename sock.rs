@@ -32,6 +32,7 @@
 
 mod connect;
 mod fallback;
+pub(crate) mod housekeeping;
 mod listen;
 mod lives;
 mod ops;
@@ -215,6 +216,7 @@ impl SmcSock {
     ///
     /// Process context, may sleep.
     fn decide(&self, sk: &Sk, mode: Mode, attempt: u32) {
+        let is_smcd = matches!(mode, Mode::Smcd(_));
         let refused = {
             let present = self.attempt.lock();
             if present.number == attempt {
@@ -225,6 +227,9 @@ impl SmcSock {
         };
         // Resets a connection that is nobody's.
         if refused.is_none() {
+            if let (true, Some(lo)) = (is_smcd, LO.get()) {
+                lo.housekeeping.arm();
+            }
             self.drop_offer();
             sk.wake_all();
         }

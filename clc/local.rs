@@ -36,6 +36,7 @@
 #![deny(unsafe_code)]
 
 use crate::{
+    bufpool::quota::User,
     clc::eid::Eid,
     conn::{
         Connection,
@@ -149,8 +150,8 @@ pub(crate) enum Claim {
     End(Endpoint),
     /// Nothing: it has been here before.
     Done,
-    /// No connection, and the other side will get none either: that one has left, or there is no
-    /// memory. What TCP has connected stays TCP.
+    /// No connection, and the other side will get none either: that one has left, or there are
+    /// no memory or no places for rings. What TCP has connected stays TCP.
     Alone,
 }
 
@@ -161,6 +162,8 @@ pub(crate) struct Offer {
     /// The client's initial sequence number, if it was chosen for this connection.
     isn: Option<u32>,
     client_net: u64,
+    /// Who answers for the connection: it is the client that asks for it.
+    user: User,
     server_net: Atomic<u64>,
     deadline: SetOnce<Instant<Monotonic>>,
     child: SetOnce<ARef<Sk>>,
@@ -233,6 +236,7 @@ impl Offer {
                 state: Atomic::new(OPEN),
                 isn,
                 client_net: outer.net().cookie(),
+                user: User::new(outer.answerable_uid()),
                 server_net: Atomic::new(0),
                 deadline: SetOnce::new(),
                 child: SetOnce::new(),
@@ -250,7 +254,7 @@ impl Offer {
                 links <- ListLinks::new(),
                 alarm <- new_delayed_work!("Offer::alarm"),
             }? Error),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )?;
         let offer = handle.clone_arc();
         if let Some(isn) = isn {
@@ -398,7 +402,7 @@ impl Offer {
             self.server_net.load(Relaxed),
             &Eid::DEFAULT,
         )?;
-        Connection::new(group)
+        Connection::new(group, self.user)
     }
 
     /// Leaves a matched pair for good, unless this side has taken its end: the other side stays
@@ -542,7 +546,7 @@ impl Table {
     }
 
     fn insert(&self, isn: u32, offer: &Arc<Offer>) -> Result {
-        let node = RBTreeNode::new(Self::key(isn, offer), offer.clone(), GFP_KERNEL)?;
+        let node = RBTreeNode::new(Self::key(isn, offer), offer.clone(), GFP_KERNEL_ACCOUNT)?;
         if let Some(bucket) = self.bucket(isn) {
             let _old = bucket.lock().insert(node);
             self.len.fetch_add(1, Relaxed);

@@ -49,6 +49,7 @@ use super::{
     },
 };
 use crate::{
+    bufpool::quota::User,
     conn::{
         Connection,
         Endpoint,
@@ -199,12 +200,13 @@ enum Meeting {
 
 impl Rendezvous {
     /// Makes the connection and takes the client's end.
-    fn claim(&self, groups: &Arc<Groups>, client_net: u64) -> Result<Endpoint> {
+    fn claim(&self, groups: &Arc<Groups>, client: &Sk) -> Result<Endpoint> {
         let mut meeting = self.meeting.lock();
         if !matches!(*meeting, Meeting::Open) {
             return Err(ENOENT);
         }
-        let conn = Connection::new(groups.get(client_net, self.server_net, &self.eid)?)?;
+        let group = groups.get(client.net().cookie(), self.server_net, &self.eid)?;
+        let conn = Connection::new(group, User::new(client.answerable_uid()))?;
         let end = conn.endpoint(Side::Client);
         *meeting = Meeting::Claimed(conn);
         Ok(end)
@@ -525,7 +527,7 @@ impl Peer {
             .wire
             .find(accept.dmb.token)
             .ok_or(ENOENT)
-            .and_then(|rendezvous| rendezvous.claim(&lo.groups, self.sk.net().cookie()));
+            .and_then(|rendezvous| rendezvous.claim(&lo.groups, &self.sk));
         match end {
             Ok(end) => {
                 talk.end = Some(end);

@@ -47,6 +47,9 @@ use crate::{
 /// smallest to the largest and some more.
 const MAX_RINGS: usize = 8;
 
+/// The note in a ring that has a place of its own, besides that of its direction.
+const HAS_PLACE: u32 = 4;
+
 /// Who has been charged for a ring.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Payer {
@@ -61,7 +64,7 @@ pub(super) enum Payer {
 impl Payer {
     /// Who has been charged for `ring`.
     pub(super) fn of(ring: &Ring) -> Self {
-        match ring.note() {
+        match ring.note() & !HAS_PLACE {
             1 => Self::Sender,
             2 => Self::Reader,
             _ => Self::Nobody,
@@ -70,12 +73,23 @@ impl Payer {
 
     /// Notes in `ring` that this one has been charged.
     pub(super) fn charged(self, ring: &Ring) {
-        ring.set_note(match self {
+        let who = match self {
             Self::Nobody => 0,
             Self::Sender => 1,
             Self::Reader => 2,
-        });
+        };
+        ring.set_note(ring.note() & HAS_PLACE | who);
     }
+}
+
+/// Notes in `ring` that it has a place of its own.
+pub(super) fn note_place(ring: &Ring) {
+    ring.set_note(ring.note() | HAS_PLACE);
+}
+
+/// Whether `ring` has a place of its own.
+pub(super) fn has_place(ring: &Ring) -> bool {
+    ring.note() & HAS_PLACE != 0
 }
 
 /// The rings of a direction, the one that is read from first.
@@ -97,6 +111,11 @@ impl Chain {
             len: 0,
             closed: false,
         }
+    }
+
+    /// Whether there is any ring.
+    pub(super) fn has_rings(&self) -> bool {
+        self.len > 0
     }
 
     /// Whether another ring can be appended.
@@ -201,6 +220,8 @@ pub(super) struct Direction {
     pub(super) chain: SpinLock<Chain>,
     #[pin]
     pub(super) urgent: Urgent,
+    /// The reader's position when somebody last looked whether the direction is idle.
+    pub(super) looked_at: Atomic<usize>,
 }
 
 impl Direction {
@@ -212,6 +233,7 @@ impl Direction {
             chain <- new_spinlock!(Chain::new(), "Direction::chain"),
             urgent <- Urgent::new(),
             ceiling: Atomic::new(MAX_UNREAD),
+            looked_at: Atomic::new(Position::START.into_raw()),
         })
     }
 

@@ -8,7 +8,10 @@
 mod tests {
     use super::super::*;
     use crate::{
-        bufpool::size::Class,
+        bufpool::{
+            size::Class,
+            Limits, //
+        },
         clc::eid::Eid,
         dmb::Device,
         kapi::{
@@ -27,6 +30,10 @@ mod tests {
         workqueue, //
     };
 
+    const LIMITS: Limits = Limits {
+        idle_bytes: 1 << 20,
+        user_rings: usize::MAX,
+    };
     const DONTWAIT: msg::Flags = msg::Flags::DONTWAIT;
 
     /// A connection with a socket at each end.
@@ -51,8 +58,8 @@ mod tests {
         /// The server's end belongs to nobody yet.
         fn unaccepted() -> Result<Self> {
             let device = Arc::pin_init(Device::new(64), GFP_KERNEL)?;
-            let groups = lgr::Registration::new(lgr::Groups::new(device, 1 << 20)?)?;
-            let conn = Connection::new(groups.get(1, 1, &Eid::DEFAULT)?)?;
+            let groups = lgr::Registration::new(lgr::Groups::new(device, LIMITS)?)?;
+            let conn = Connection::new(groups.get(1, 1, &Eid::DEFAULT)?, User::ROOT)?;
             let fixture = Self {
                 client: conn.endpoint(Side::Client),
                 server: conn.endpoint(Side::Server),

@@ -343,7 +343,7 @@ impl Connection {
     /// Gives back the only ring, from which everything has been read, unless it is being written to
     /// or the stream goes on elsewhere. The next send begins with a small one.
     #[cold]
-    fn drop_idle(&self, side: Side, rx: &mut Rx) {
+    pub(super) fn drop_idle(&self, side: Side, rx: &mut Rx) {
         self.drop_drained(side, rx);
         let direction = self.incoming(side);
         // Only tried: the sender may hold it as long as it likes.

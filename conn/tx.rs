@@ -15,6 +15,7 @@ use kernel::{
 
 use super::{
     chain::{
+        note_place,
         Direction,
         Payer, //
     },
@@ -430,7 +431,7 @@ impl Connection {
                     None => Some((Obstacle::Limit, tx.limit)),
                     Some(_) if !direction.chain.lock().has_place() => Some((Obstacle::Limit, size)),
                     Some(_) if !eager && size >= ENOUGH => Some((Obstacle::Reader, size)),
-                    Some(class) => match self.obtain(side, class) {
+                    Some(class) => match self.obtain_another(side, class) {
                         Some(ring) => {
                             self.append(side, tx, word, ring);
                             None
@@ -506,6 +507,17 @@ impl Connection {
             next = class.smaller();
         }
         None
+    }
+
+    /// As [`Self::obtain`], for a ring that is not the only one of its direction.
+    fn obtain_another(&self, side: Side, class: Class) -> Option<RingRef> {
+        self.places.extend().ok()?;
+        let ring = self.obtain(side, class);
+        match &ring {
+            Some(ring) => note_place(ring),
+            None => self.places.shrink(),
+        }
+        ring
     }
 
     /// Makes `ring` the one that is written from now on.

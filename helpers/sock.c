@@ -3,7 +3,26 @@
 #include <linux/net.h>
 #include <linux/poll.h>
 #include <linux/sched/signal.h>
+#include <linux/user_namespace.h>
 #include <net/sock.h>
+
+/*
+ * The user of the host who answers for a socket. That of a socket within a user
+ * namespace is the one who made that namespace, who has many numbers in there,
+ * or its own administrator when the host's made it for others.
+ */
+u32 rust_helper_sk_answerable_uid(const struct sock *sk)
+{
+	struct user_namespace *ns = sock_net(sk)->user_ns;
+
+	if (ns == &init_user_ns)
+		return __kuid_val(sk_uid(sk));
+	while (ns->parent != &init_user_ns)
+		ns = ns->parent;
+	if (!uid_eq(ns->owner, GLOBAL_ROOT_UID))
+		return __kuid_val(ns->owner);
+	return __kuid_val(make_kuid(ns, 0));
+}
 
 void rust_helper_sock_hold(struct sock *sk)
 {

@@ -64,6 +64,11 @@ impl Sbitmap {
         })
     }
 
+    /// How many numbers there are.
+    pub(crate) fn depth(&self) -> u32 {
+        self.depth
+    }
+
     /// How many numbers are taken.
     pub(crate) fn weight(&self) -> u32 {
         // SAFETY: By the type invariant the map is initialised.

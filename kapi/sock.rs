@@ -422,6 +422,13 @@ impl Sk {
         self.net().tcp_rmem_max()
     }
 
+    /// The user of the host who answers for the socket (`kuid_t`): its own, or the one behind its
+    /// user namespace.
+    pub(crate) fn answerable_uid(&self) -> u32 {
+        // SAFETY: A socket has a namespace for life, and its user is a field read as a whole.
+        unsafe { bindings::sk_answerable_uid(self.0.get()) }
+    }
+
     /// The network namespace.
     pub(crate) fn net(&self) -> &Net {
         // SAFETY: A socket belongs to a namespace for life.

@@ -6,14 +6,26 @@
 
 use super::bindings;
 use core::{
+    marker::PhantomData,
     ops::Deref,
     ptr::NonNull, //
 };
 use kernel::{
     container_of,
-    ffi::c_int,
+    ffi::{
+        c_int,
+        c_uint, //
+    },
     prelude::*,
-    sync::Arc,
+    sync::{
+        atomic::{
+            Atomic,
+            Full,
+            Relaxed, //
+        },
+        Arc, //
+    },
+    types::Opaque,
     workqueue::{
         HasDelayedWork,
         Queue,
@@ -88,5 +100,87 @@ impl Drop for OwnedQueue {
     fn drop(&mut self) {
         // SAFETY: By the type invariant the queue was not destroyed before.
         unsafe { bindings::destroy_workqueue(self.0.as_ptr()) }
+    }
+}
+
+/// What a [`Chore`] does.
+pub(crate) trait Tidy: 'static {
+    /// The time between two rounds, in milliseconds.
+    const PERIOD: c_uint;
+
+    /// Does one round; whether another one is needed.
+    ///
+    /// # Context
+    ///
+    /// Process context, may sleep.
+    fn round() -> bool;
+}
+
+/// Housekeeping, which is done now and then as long as there is a need. It never wakes an idle
+/// processor.
+///
+/// # Invariants
+///
+/// `work` is initialised with `callback`.
+#[pin_data(PinnedDrop)]
+pub(crate) struct Chore<T: Tidy> {
+    #[pin]
+    work: Opaque<bindings::delayed_work>,
+    /// The next round is certain to begin later than now.
+    armed: Atomic<bool>,
+    _tidy: PhantomData<T>,
+}
+
+// SAFETY: Any task may queue or cancel delayed work.
+unsafe impl<T: Tidy> Send for Chore<T> {}
+// SAFETY: Delayed work synchronises its users.
+unsafe impl<T: Tidy> Sync for Chore<T> {}
+
+impl<T: Tidy> Chore<T> {
+    /// Housekeeping that is not needed yet.
+    pub(crate) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            // INVARIANT: Initialised here.
+            work <- Opaque::ffi_init(|work| {
+                // SAFETY: `work` is the memory being initialised, which is pinned.
+                unsafe { bindings::init_deferrable_work(work, Some(Self::callback)) }
+            }),
+            armed: Atomic::new(false),
+            _tidy: PhantomData,
+        })
+    }
+
+    /// Makes sure that a round begins later than now.
+    ///
+    /// # Context
+    ///
+    /// Any.
+    #[inline]
+    pub(crate) fn arm(&self) {
+        if !self.armed.load(Relaxed) && !self.armed.xchg(true, Full) {
+            // SAFETY: By the type invariant.
+            unsafe { bindings::queue_power_efficient(self.work.get(), T::PERIOD) };
+        }
+    }
+
+    unsafe extern "C" fn callback(work: *mut bindings::work_struct) {
+        // SAFETY: The work is in a `delayed_work`, as `new` initialised it.
+        let delayed = unsafe { container_of!(work, bindings::delayed_work, work) };
+        // SAFETY: `Opaque` is transparent, and `work` a field of `Self`, which waits for us in
+        // `drop`.
+        let this = unsafe { &*container_of!(Opaque::cast_from(delayed), Self, work) };
+        // Whoever arms from here on gets a round of its own; whatever came before is seen by this.
+        this.armed.xchg(false, Full);
+        if T::round() {
+            this.arm();
+        }
+    }
+}
+
+#[pinned_drop]
+impl<T: Tidy> PinnedDrop for Chore<T> {
+    fn drop(self: Pin<&mut Self>) {
+        // SAFETY: By the type invariant the work is initialised.
+        unsafe { bindings::cancel_delayed_work_sync(self.work.get()) };
     }
 }

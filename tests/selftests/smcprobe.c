@@ -9,11 +9,20 @@
  *				of them are SMC sockets (for smc_run)
  *	smcprobe load FILE N	loads a module whose N-th allocation is refused;
  *				prints "loaded", the errno, or "no refusal"
+ *	smcprobe crowd N SIZE	N connections live at once, each of which carries SIZE
+ *				bytes at once each way before anything is read,
+ *				and data again when all have; prints how many
+ *				ends are SMC-D, how many TCP, and the latter's
+ *				reason
+ *	smcprobe hold_many N	N connections; prints "ready" and waits
+ *	smcprobe rest		one SMC-D connection whose rings go back while it
+ *				is idle, and come when it is used again
  *	smcprobe convert	what each kind of socket() became (for smc_run)
  */
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -180,8 +189,125 @@ static int load_with_refusal(const char *file, const char *n)
 	return ret == 0 || ret == ENOMEM || ret == ENOBUFS ? 0 : 1;
 }
 
+/* Waits for @fd, so that a sender without room is told from one without hope. */
+static bool ready(int fd, short events)
+{
+	return smc_poll(fd, events, 60000) & events;
+}
+
+/* Both ends send @size bytes, then both read them; never asleep for ever. */
+static int cross(const int fd[2], char *buf, size_t size)
+{
+	size_t sent[2] = {}, got[2] = {};
+
+	while (got[0] < size || got[1] < size) {
+		bool moved = false;
+
+		for (int i = 0; i < 2; i++) {
+			ssize_t n = send(fd[i], buf, size - sent[i], MSG_DONTWAIT);
+
+			if (n < 0 && errno != EAGAIN)
+				return -errno;
+			sent[i] += n > 0 ? n : 0;
+			moved |= n > 0;
+		}
+		/* Only when nobody can send any more. */
+		for (int i = 0; i < 2 && !moved; i++) {
+			ssize_t n = recv(fd[i], buf, size - got[i], MSG_DONTWAIT);
+
+			if (n == 0 || (n < 0 && errno != EAGAIN))
+				return n ? -errno : -EPIPE;
+			got[i] += n > 0 ? n : 0;
+			moved |= n > 0;
+		}
+		if (!moved && !ready(fd[0], POLLIN | (sent[0] < size ? POLLOUT : 0)))
+			return -ETIME;
+	}
+	return 0;
+}
+
+static int crowd(int count, size_t size, bool stay)
+{
+	int (*fd)[2] = calloc(count, sizeof(*fd));
+	char *buf = calloc(1, size + 1);
+	struct sockaddr_storage addr;
+	int smcd = 0, tcp = 0, listener;
+	uint32_t reason = 0;
+	socklen_t len;
+	int ret = 0;
+
+	listener = smc_listen(&smc_ends_smc, 128, &addr, &len);
+	if (listener < 0 || !fd || !buf)
+		return 1;
+	for (int i = 0; i < count && !ret; i++) {
+		fd[i][0] = smc_connect(&smc_ends_smc, &addr, len);
+		fd[i][1] = fd[i][0] < 0 ? -EINVAL : smc_accept(listener);
+		if (fd[i][1] < 0)
+			ret = fd[i][0] < 0 ? fd[i][0] : fd[i][1];
+		else
+			ret = cross(fd[i], buf, size);
+	}
+	for (int i = 0; i < count && !ret; i++) {
+		for (int end = 0; end < 2 && !ret; end++) {
+			struct smc_info info;
+
+			ret = smc_info(fd[i][end], &info);
+			smcd += info.mode == SMC_MODE_SMCD;
+			tcp += info.mode == SMC_MODE_FALLBACK;
+			if (info.mode == SMC_MODE_FALLBACK)
+				reason = info.reason;
+		}
+		if (!ret)
+			ret = smc_exchange(fd[i][0], fd[i][1], i);
+	}
+	if (ret) {
+		printf("%s\n", strerror(-ret));
+		return 1;
+	}
+	if (stay) {
+		puts("ready");
+		fflush(stdout);
+		pause();
+	}
+	printf("%d SMC-D, %d TCP, reason %#x\n", smcd, tcp, reason);
+	return 0;
+}
+
+static int rest(void)
+{
+	struct smc_info info[2];
+	int ret, fd[2];
+
+	ret = smc_pair(&smc_ends_smc, fd);
+	for (int round = 0; round < 2 && !ret; round++) {
+		ret = smc_exchange(fd[0], fd[1], round);
+		/* Not at once: a connection in use keeps what it has. */
+		for (int tenths = 0; tenths < 600 && !ret; tenths++) {
+			ret = smc_info(fd[0], &info[0]);
+			if (!ret)
+				ret = smc_info(fd[1], &info[1]);
+			if (!info[0].dmb_token && !info[1].dmb_token)
+				break;
+			usleep(100000);
+		}
+		if (!ret && (info[0].dmb_token || info[1].dmb_token)) {
+			printf("rings are there still\n");
+			return 1;
+		}
+	}
+	if (ret)
+		printf("%s\n", strerror(-ret));
+	return ret ? 1 : 0;
+}
+
 int main(int argc, char **argv)
 {
+	if (argc == 4 && !strcmp(argv[1], "crowd"))
+		return crowd(atoi(argv[2]), strtoul(argv[3], NULL, 0), false);
+	if (argc == 3 && !strcmp(argv[1], "hold_many"))
+		return crowd(atoi(argv[2]), 1, true);
+	if (argc == 2 && !strcmp(argv[1], "rest"))
+		return rest();
 	if (argc == 3 && !strcmp(argv[1], "threads"))
 		return open_together(atoi(argv[2]));
 	if (argc == 4 && !strcmp(argv[1], "load"))
@@ -194,6 +320,7 @@ int main(int argc, char **argv)
 		return convert();
 	if (argc == 2)
 		return hold(argv[1]);
-	fprintf(stderr, "usage: smcprobe KIND | exchange | spin | threads N | load FILE N | convert\n");
+	fprintf(stderr, "usage: smcprobe KIND | exchange | spin | threads N | load FILE N |\n"
+		"       smcprobe crowd N SIZE | hold_many N | rest | convert\n");
 	return 2;
 }
