@@ -163,6 +163,9 @@ impl<T: Tidy> Chore<T> {
         }
     }
 
+    /// # Safety
+    ///
+    /// Called by the work queue with the work of a `Self`.
     unsafe extern "C" fn callback(work: *mut bindings::work_struct) {
         // SAFETY: The work is in a `delayed_work`, as `new` initialised it.
         let delayed = unsafe { container_of!(work, bindings::delayed_work, work) };
