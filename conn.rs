@@ -35,7 +35,8 @@
 //! 3. `Direction::chain` (spinlock, process context): the list of rings; nothing is allocated or
 //!    freed under it.
 //! 4. `Urgent::marks` (spinlock, process context): the urgent mark; see [`urgent`].
-//! 5. `End::fate` (spinlock, bottom halves off): whether the end has died.
+//! 5. `End::fate` (spinlock, bottom halves off): whether the end has died; and `End::herald`
+//!    (likewise): whom to tell before the end has a socket. Neither is held while the other is taken.
 //!
 //! Wake-ups are called with at most a `tx` or `rx` held. The wake-up of an end never takes any
 //! lock of this room.

@@ -9,6 +9,7 @@
 
 mod bindings;
 
+pub(crate) mod alarm;
 pub(crate) mod diag;
 #[cfg(CONFIG_SMC_LO_KUNIT_TEST)]
 pub(crate) mod fixture;

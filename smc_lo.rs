@@ -17,6 +17,7 @@
 //!
 //! From the outside in; rooms name their own contexts.
 //!
+//! 0. `Deferred::queue` of a listener (mutex, process context), and within it `Offer::pairing`
 //! 1. the tx or the rx mutex of a connection's direction (process context, never held asleep)
 //! 2. the mutex of a direction's memory charge
 //! 3. the socket lock of our socket, then that of the TCP socket within
@@ -25,8 +26,9 @@
 //! 6. the table of sockets, then chains of rings, link groups, free lists, DMBs, places for rings
 //! 7. a socket's wait queue
 //!
-//! `Offer::pairing` is a mutex taken with none of these held, and so is `Peer::talk`, which is held
-//! over 4 and what comes after it, and over the spinlock of a TCP socket's lock.
+//! `Offer::pairing` is a mutex taken with none but the first of these held. `Peer::talk` is held
+//! over 4 and what comes after it, and over the spinlock of a TCP socket's lock, and taken with
+//! nothing else held.
 
 mod bufpool;
 mod cdc;

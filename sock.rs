@@ -31,6 +31,7 @@
 #![deny(unsafe_code)]
 
 mod connect;
+mod defer;
 mod fallback;
 pub(crate) mod housekeeping;
 mod listen;
@@ -39,7 +40,10 @@ mod ops;
 mod opts;
 mod wire;
 
-use self::lives::Lives;
+use self::{
+    defer::Deferred,
+    lives::Lives, //
+};
 use crate::{
     clc::{
         local::{
@@ -124,9 +128,9 @@ pub(crate) struct SmcSock {
     listening: Atomic<bool>,
     /// The errno that was last copied from the TCP socket to ours and not yet reported, or 0.
     mirrored: Atomic<i32>,
-    /// `TCP_DEFER_ACCEPT` as the application set it, which is kept from TCP: a connection with
-    /// nothing but an SMC-D peer never sends the data that TCP would wait for.
-    defer_accept: Atomic<i32>,
+    /// Children without data, of a listener, and how long they stay that.
+    #[pin]
+    deferred: Deferred,
 }
 
 static FAMILY: Family<SmcSock> = Family::new(this_module::<crate::LocalModule>());
@@ -153,7 +157,7 @@ impl SmcSock {
             diagnosis: Atomic::new(0),
             listening: Atomic::new(false),
             mirrored: Atomic::new(0),
-            defer_accept: Atomic::new(0),
+            deferred <- Deferred::new(),
         })
     }
 

@@ -59,6 +59,9 @@ enum Fate {
 pub(super) struct End {
     /// The socket, from the moment it takes this end until the connection is gone.
     sk: SetOnce<ARef<Sk>>,
+    /// The listener at which the end waits for its socket, if that wants to know what comes.
+    #[pin]
+    herald: SpinLockBh<Option<ARef<Sk>>>,
     #[pin]
     fate: SpinLockBh<Fate>,
     /// The bytes charged to the socket.
@@ -71,6 +74,7 @@ impl End {
     pub(super) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             sk: SetOnce::new(),
+            herald <- new_spinlock_bh!(None, "End::herald"),
             fate <- new_spinlock_bh!(Fate::Alive, "End::fate"),
             account <- new_mutex!(0, "End::account"),
             closed: Atomic::new(false),
@@ -92,6 +96,26 @@ impl End {
             smp_mb(Full);
             self.sk()
         })
+    }
+
+    /// Lets `listener` be told of what comes before the end has a socket. Who looks afterwards sees
+    /// what came before.
+    pub(super) fn set_herald(&self, listener: &Sk) {
+        let _old = core::mem::replace(&mut *self.herald.lock(), Some(listener.into()));
+    }
+
+    /// Tells the listener of an end without socket that something came.
+    ///
+    /// # Context
+    ///
+    /// Process context and softirq, after what came was published: the lock orders it against a
+    /// listener that is about to look.
+    #[cold]
+    pub(super) fn tell_herald(&self) {
+        let listener = self.herald.lock().clone();
+        if let Some(listener) = listener {
+            listener.data_ready();
+        }
     }
 
     /// Lets the end die of `err`, unless it is dead; afterwards its socket has, or has had, the
@@ -134,6 +158,7 @@ impl End {
         // Be there before looking at what the peer did: pairs with the fence in `announced()`, and
         // with `Channel::raise()`, which is fully ordered.
         smp_mb(Full);
+        let _listener = self.herald.lock().take();
         let mut fate = self.fate.lock();
         if let (Fate::Dead(pending), Some(sk)) = (&mut *fate, self.sk()) {
             if let Some(err) = pending.take() {
@@ -166,17 +191,21 @@ impl End {
 
     /// Wakes everybody who waits at this end.
     pub(super) fn wake(&self) {
-        if let Some(sk) = self.sk() {
-            sk.state_change();
+        match self.announced() {
+            Some(sk) => sk.state_change(),
+            None => self.tell_herald(),
         }
     }
 
     /// Wakes everybody who waits at this end, and tells whoever reads from a callback, that the
     /// stream has ended (`tcp_fin()` and, for the callback and `SIGIO`, `tcp_data_ready()`).
     pub(super) fn wake_for_end(&self) {
-        if let Some(sk) = self.sk() {
-            sk.state_change();
-            sk.data_ready();
+        match self.announced() {
+            Some(sk) => {
+                sk.state_change();
+                sk.data_ready();
+            }
+            None => self.tell_herald(),
         }
     }
 }

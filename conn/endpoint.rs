@@ -95,6 +95,16 @@ impl Endpoint {
         self.conn.attach(self.side, sk);
     }
 
+    /// Lets `listener` be woken by what comes before this end is attached to a socket. What came
+    /// before is seen by whoever looks afterwards.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub(crate) fn set_herald(&self, listener: &Sk) {
+        self.conn.end(self.side).set_herald(listener);
+    }
+
     /// Sends what `from` yields, as `tcp_sendmsg()` does; says how many bytes.
     ///
     /// # Errors

@@ -359,7 +359,7 @@ impl Connection {
     #[inline]
     fn announce(&self, side: Side, word: Control) {
         let Some(peer) = self.end(side.peer()).announced() else {
-            return;
+            return self.end(side.peer()).tell_herald();
         };
         let wanted = peer.rcvlowat(false, usize::MAX);
         if wanted > 1 {

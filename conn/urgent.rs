@@ -280,10 +280,13 @@ impl Connection {
     /// `SO_RCVLOWAT` says.
     #[cold]
     pub(super) fn announce_urgent(&self, side: Side) {
-        if let Some(peer) = self.end(side.peer()).announced() {
-            // After the byte was published: a handler finds it.
-            peer.send_sigurg();
-            peer.data_ready();
+        match self.end(side.peer()).announced() {
+            Some(peer) => {
+                // After the byte was published: a handler finds it.
+                peer.send_sigurg();
+                peer.data_ready();
+            }
+            None => self.end(side.peer()).tell_herald(),
         }
     }
 

@@ -321,6 +321,11 @@ int rust_helper_sk_xchg_err(struct sock *sk)
 	return xchg(&sk->sk_err, 0);
 }
 
+bool rust_helper_sk_has_data(struct sock *sk)
+{
+	return !skb_queue_empty_lockless(&sk->sk_receive_queue);
+}
+
 u32 rust_helper_sk_userlocks(struct sock *sk)
 {
 	return sk->sk_userlocks;

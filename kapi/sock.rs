@@ -450,6 +450,25 @@ impl Sk {
         }
     }
 
+    /// Whether a TCP socket has received data that nobody has read.
+    pub(crate) fn tcp_has_data(&self) -> bool {
+        // SAFETY: A live socket; the queue's head is read as a whole.
+        unsafe { bindings::sk_has_data(self.0.get()) }
+    }
+
+    /// The time since a TCP socket received data, or since it was born, in milliseconds.
+    pub(crate) fn tcp_msecs_since_data(&self) -> u32 {
+        // SAFETY: Called for TCP sockets only; the field is read as a whole.
+        unsafe { bindings::tcp_msecs_since_data(self.0.get()) }
+    }
+
+    /// The backlog of a listening socket.
+    pub(crate) fn max_backlog(&self) -> usize {
+        // SAFETY: A field read as a whole.
+        let backlog = unsafe { (&raw const (*self.0.get()).sk_max_ack_backlog).read_volatile() };
+        usize::try_from(backlog).unwrap_or(usize::MAX)
+    }
+
     /// Shows core that this socket listens, or no longer does (`SO_ACCEPTCONN` reads it).
     pub(crate) fn show_listening(&self, listening: bool) {
         let state = if listening {

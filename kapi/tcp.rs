@@ -153,6 +153,24 @@ impl TcpSocket {
         unsafe { bindings::sk_callback_write_unlock(sk) };
     }
 
+    /// Makes `socket`'s wait queue that of a TCP socket which has no owner yet, until it is attached
+    /// to one or dropped, before the wait queue goes.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub(crate) fn share_wait_queue(&self, socket: &Socket) {
+        let sk = self.sk().as_ptr();
+        // SAFETY: A live socket.
+        unsafe { bindings::sk_callback_write_lock(sk) };
+        // SAFETY: Under the lock; the caller guarantees that the wait queue outlives its use.
+        unsafe { bindings::sk_assign_wq(sk, socket.as_ptr()) };
+        // SAFETY: As above: SIGIO for whoever listens.
+        unsafe { bindings::sock_set_flag_fasync(sk) };
+        // SAFETY: Locked above.
+        unsafe { bindings::sk_callback_write_unlock(sk) };
+    }
+
     /// Lets TCP see the file that the application holds: `SIGURG`, `splice()` and the owner match
     /// of netfilter look for it there.
     pub(crate) fn share_file(&self, socket: &Socket) {

@@ -15,7 +15,10 @@ use crate::{
         peer::Peer,
         wire::decline::Reason, //
     },
-    conn::Side,
+    conn::{
+        Endpoint,
+        Side, //
+    },
     kapi::{
         proto::{
             Accept,
@@ -40,9 +43,38 @@ use kernel::{
     prelude::*,
     sync::{
         atomic::Relaxed,
+        Arc,
         SetOnce, //
     },
 };
+
+/// How the connection of a child travels.
+pub(super) enum Link {
+    /// Through rings.
+    Smcd(Endpoint),
+    /// As its handshake over the wire says.
+    Wire(Arc<Peer>),
+    /// Over TCP.
+    Tcp(Reason),
+}
+
+/// A child that was taken from TCP's accept queue.
+///
+/// The fields drop in this order: the rings before what lies beside them.
+pub(super) struct Arrival {
+    pub(super) link: Link,
+    pub(super) child: TcpSocket,
+}
+
+impl Arrival {
+    /// Resets the connection of a child that nobody will accept.
+    pub(super) fn reset(self) {
+        if let Link::Wire(peer) = &self.link {
+            Peer::abandon(peer);
+        }
+        self.child.reset_on_close();
+    }
+}
 
 impl SmcSock {
     /// `listen()`.
@@ -78,6 +110,7 @@ impl SmcSock {
             offer.leave(Side::Server);
         }
         self.parked.kill_all();
+        self.deferred.drop_all();
     }
 
     /// `accept()`.
@@ -86,30 +119,18 @@ impl SmcSock {
     ///
     /// Those of TCP.
     pub(super) fn accept_one(op: &Op<'_, Self>, mut accept: Accept<'_>) -> Result {
-        let child = Self::next_child(op, &mut accept)?;
+        let Arrival { child, link } = Self::next_arrival(op, &mut accept)?;
         let mode = SetOnce::new();
         let mut peer = None;
         // From here on the partner is reset if anything fails: the end is dropped then.
-        let end = match op.pending.take(child.sk()) {
-            Some(pair) => match pair.claim(&lo()?.groups, Side::Server) {
-                Claim::End(end) => Some(end),
-                Claim::Done | Claim::Alone => {
-                    mode.populate(Mode::Tcp(Reason::Memory));
-                    None
-                }
-            },
-            None => {
-                peer = op.parked.take(child.sk());
-                if peer.is_none() && child.sk().tcp_speaks_smc() {
-                    // There was no memory for it when the child was born.
-                    peer = Some(Peer::server(&lo()?.wire, child.sk(), GFP_KERNEL)?);
-                }
-                if peer.is_none() {
-                    mode.populate(Mode::Tcp(Reason::PeerNoSmc));
-                }
-                None
+        let mut end = None;
+        match link {
+            Link::Smcd(own) => end = Some(own),
+            Link::Wire(own) => peer = Some(own),
+            Link::Tcp(reason) => {
+                mode.populate(Mode::Tcp(reason));
             }
-        };
+        }
         let born = match accept.graft(op.sk, |_birth| Self::around(child, mode)) {
             Ok(born) => born,
             Err(err) => {
@@ -138,17 +159,53 @@ impl SmcSock {
         Ok(())
     }
 
-    /// Waits for the next child.
-    fn next_child(op: &Op<'_, Self>, accept: &mut Accept<'_>) -> Result<TcpSocket> {
-        let attempt = |accept: &mut Accept<'_>| {
-            let tcp = op.tcp()?;
-            // Saves making a socket for nothing.
-            if tcp.sk().tcp_state() == TcpState::Listen && tcp.accept_queue_empty() {
-                return Err(EAGAIN);
-            }
-            tcp.accept(accept)
+    /// Finds out how the connection of a child travels.
+    ///
+    /// # Errors
+    ///
+    /// * `ENODEV`: the module is on its way in or out.
+    /// * `ENOMEM`: out of memory.
+    pub(super) fn classify(op: &Op<'_, Self>, child: TcpSocket) -> Result<Arrival> {
+        let link = match op.pending.take(child.sk()) {
+            Some(pair) => match pair.claim(&lo()?.groups, Side::Server) {
+                Claim::End(end) => Link::Smcd(end),
+                Claim::Done | Claim::Alone => Link::Tcp(Reason::Memory),
+            },
+            None => match op.parked.take(child.sk()) {
+                Some(peer) => Link::Wire(peer),
+                // There was no memory for it when the child was born.
+                None if child.sk().tcp_speaks_smc() => {
+                    Link::Wire(Peer::server(&lo()?.wire, child.sk(), GFP_KERNEL)?)
+                }
+                None => Link::Tcp(Reason::PeerNoSmc),
+            },
         };
-        match attempt(accept) {
+        Ok(Arrival { child, link })
+    }
+
+    /// The next child, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// * `EAGAIN`: there is none.
+    /// * those of TCP.
+    fn try_arrival(op: &Op<'_, Self>, accept: &mut Accept<'_>) -> Result<Arrival> {
+        let tcp = op.tcp()?;
+        if op.deferred.is_used() {
+            return Self::take_deferred(op);
+        }
+        // Saves making a socket for nothing.
+        if tcp.sk().tcp_state() == TcpState::Listen && tcp.accept_queue_empty() {
+            return Err(EAGAIN);
+        }
+        let (child, is_last) = tcp.accept(accept.kern())?;
+        accept.set_empty(is_last);
+        Self::classify(op, child)
+    }
+
+    /// Waits for the next child.
+    fn next_arrival(op: &Op<'_, Self>, accept: &mut Accept<'_>) -> Result<Arrival> {
+        match Self::try_arrival(op, accept) {
             Err(err) if err == EAGAIN => {}
             other => return other,
         }
@@ -158,7 +215,7 @@ impl SmcSock {
         }
         pin_init::stack_pin_init!(let waiter = Waiter::new_exclusive(op.sk));
         loop {
-            match attempt(accept) {
+            match Self::try_arrival(op, accept) {
                 Err(err) if err == EAGAIN => {}
                 other => return other,
             }

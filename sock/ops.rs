@@ -12,7 +12,10 @@ use super::{
 };
 use crate::{
     clc::wire::decline::Reason,
-    conn::close::Closed,
+    conn::close::{
+        event,
+        Closed, //
+    },
     kapi::{
         msg::{
             Flags,
@@ -88,6 +91,13 @@ impl StreamSocket for SmcSock {
         match Self::standing(op) {
             Standing::Decided(Mode::Smcd(end)) => end.poll_mask(op.sk),
             Standing::Pending if op.is_connected() => 0,
+            Standing::Idle if op.is_listening() && op.deferred.is_used() => {
+                if Self::has_deferred(op) {
+                    event::IN | event::RDNORM
+                } else {
+                    0
+                }
+            }
             _ => Self::through(op, |tcp| Ok(tcp.poll(table))).unwrap_or(0),
         }
     }

@@ -6,6 +6,7 @@
 #![deny(unsafe_code)]
 
 use super::{
+    defer::Patience,
     Mode,
     SmcSock, //
 };
@@ -22,8 +23,7 @@ use crate::{
 };
 use kernel::{
     ffi::c_int,
-    prelude::*,
-    sync::atomic::Relaxed, //
+    prelude::*, //
 };
 
 /// The longest value of an option of level `SOL_SOCKET` that has a fixed size.
@@ -58,7 +58,10 @@ impl SmcSock {
             // a copy that never was has no meaning in a ring.
             SocketOption::Ulp | SocketOption::ZeroCopy => return Err(EOPNOTSUPP),
             SocketOption::DeferAccept => {
-                op.defer_accept.store(value.read_int()?.max(0), Relaxed);
+                op.deferred
+                    .set_patience(Patience::from_secs(value.read_int()?));
+                // Who waits judges anew.
+                op.sk.data_ready();
                 return Ok(());
             }
             SocketOption::SmcLimitHandshakes => {
@@ -100,7 +103,7 @@ impl SmcSock {
         value: UserOpt,
     ) -> Result {
         match SocketOption::new(level, name) {
-            SocketOption::DeferAccept => value.write_int(op.defer_accept.load(Relaxed)),
+            SocketOption::DeferAccept => value.write_int(op.deferred.patience().secs()),
             SocketOption::SmcLimitHandshakes => value.write_int(0),
             SocketOption::SmcOther => Err(EOPNOTSUPP),
             _ => Self::through(op, |tcp| tcp.getsockopt(level, name, value)),

@@ -14,7 +14,6 @@ use super::{
         },
         proto::{
             result_of,
-            Accept,
             PollTable,
             Splice, //
         },
@@ -96,14 +95,16 @@ impl TcpSocket {
         unsafe { bindings::icsk_accept_queue_empty(self.sk().as_ptr()) }
     }
 
-    /// Takes a connection from the accept queue, without waiting.
+    /// Takes a connection from the accept queue, without waiting; says whether it was the last one.
+    ///
+    /// `kern`: the kernel itself accepts.
     ///
     /// # Errors
     ///
     /// * `EAGAIN`: there is none.
     /// * `EINVAL`: the socket does not listen.
     /// * `ENFILE`, `ENOMEM`: no new socket can be made.
-    pub(crate) fn accept(&self, accept: &mut Accept<'_>) -> Result<Self> {
+    pub(crate) fn accept(&self, kern: bool) -> Result<(Self, bool)> {
         let op = self.ops().accept.ok_or(EOPNOTSUPP)?;
         // SAFETY: A live socket.
         let (family, kind) = unsafe {
@@ -120,19 +121,18 @@ impl TcpSocket {
         let new = Self(NonNull::new(sock).ok_or(ENOMEM)?);
         let mut arg = bindings::proto_accept_arg {
             flags: c_int::try_from(bindings::O_NONBLOCK).map_err(|_| EINVAL)?,
-            kern: accept.kern(),
+            kern,
             ..Default::default()
         };
         // SAFETY: Both sockets are live, and the argument is valid.
         to_result(unsafe { op(self.0.as_ptr(), new.0.as_ptr(), &raw mut arg) })?;
-        accept.set_empty(arg.is_empty != 0);
         // SAFETY: The new socket has the protocol of this one; its module is the kernel itself,
         // or is held by the listener.
         unsafe {
             (*new.0.as_ptr()).ops = (*self.0.as_ptr()).ops;
             bindings::module_hold((*(*new.0.as_ptr()).ops).owner);
         }
-        Ok(new)
+        Ok((new, arg.is_empty != 0))
     }
 
     /// `getsockname()` or `getpeername()`; returns the length.

@@ -11,7 +11,8 @@
  * 5. One connection wakes one of several accepters; EPOLLEXCLUSIVE likewise.
  * 6. listen() and accept() on sockets in the wrong state: as on TCP.
  * 7. SO_REUSEPORT spreads connections over listeners, all of them SMC.
- * 8. TCP_DEFER_ACCEPT: the child appears with its first data.
+ * 8. TCP_DEFER_ACCEPT: the child appears with its first data or the end of the
+ *    stream, or in time, never when it is reset before; as on TCP.
  * 9. Children outlive their listener, plain ones included.
  * 10. IPv4 clients of a dual-stack listener, and v4-mapped addresses.
  * 11. A storm of clients, SMC and plain, while the listener closes and comes
@@ -427,8 +428,6 @@ TEST_F(listener, deferred_accept_waits_for_data)
 	int seconds = 5;
 	int fd[2];
 
-	if (variant->ends->server.protocol == IPPROTO_SMC || variant->ends->server.domain == AF_SMC)
-		SKIP(return, "a listener of ours remembers TCP_DEFER_ACCEPT and does not wait");
 	ASSERT_EQ(0, setsockopt(self->fd, SOL_TCP, TCP_DEFER_ACCEPT, &seconds, sizeof(seconds)));
 	fd[0] = smc_connect(variant->ends, &self->addr, self->len);
 	ASSERT_LE(0, fd[0]);
@@ -443,6 +442,130 @@ TEST_F(listener, deferred_accept_waits_for_data)
 	EXPECT_EQ(0, smc_check_modes(variant->ends, fd));
 	EXPECT_EQ(0, smc_recv_all(fd[1], 33, 0, 100, 100));
 	smc_close_pair(fd);
+}
+
+/*
+ * One letter a step: c a client connects; d it sends data, s shuts down, x
+ * closes, r resets; p poll, a accept (and read); 0 and 9 set the option; w waits
+ * for a child, however long; q closes the listener.
+ */
+static const char *const deferred_scripts[] = {
+	"9 c p a d p a p a", "9 c d p a", "9 c s p a", "9 c x p a", "9 c r p a", "9 c d r p a",
+	"9 c d x p a", "9 c p a x p a", "9 c p a r p a p", "9 c c d p a a", "9 c 0 d p a",
+	"1 c p a w a", "1 c p w a d a", "2 c d p a", "c 0 p a", "9 c p q", "1 c p w d a",
+};
+
+static void deferred(const struct smc_ends *ends, struct smc_notes *notes, const void *arg)
+{
+	int client[4] = { -1, -1, -1, -1 }, server[4], clients = 0, servers = 0;
+	struct sockaddr_storage addr;
+	int listener, value;
+	socklen_t addr_len, len;
+	char buf[64];
+
+	listener = smc_listen(ends, 4, &addr, &addr_len);
+	if (listener < 0)
+		return;
+	smc_set_nonblock(listener, true);
+	for (const char *step = arg; *step; step++) {
+		int fd[2] = { clients ? client[clients - 1] : -1, listener };
+
+		switch (*step) {
+		case ' ':
+			continue;
+		case '0': case '1': case '2': case '9':
+			value = *step - '0';
+			smc_note_result(notes, "set", setsockopt(listener, SOL_TCP, TCP_DEFER_ACCEPT,
+								 &value, sizeof(value)));
+			len = sizeof(value);
+			getsockopt(listener, SOL_TCP, TCP_DEFER_ACCEPT, &value, &len);
+			smc_note(notes, "(%d)", value);
+			break;
+		case 'c':
+			client[clients++] = smc_connect(ends, &addr, addr_len);
+			break;
+		case 'd':
+			smc_note_result(notes, "send", send(fd[0], "data", 4, MSG_NOSIGNAL));
+			break;
+		case 's':
+			smc_note_result(notes, "shutdown", shutdown(fd[0], SHUT_WR));
+			break;
+		case 'r':
+			smc_set_linger(fd[0], 0);
+			/* fallthrough */
+		case 'x':
+			close(fd[0]);
+			fd[0] = client[clients - 1] = -1;
+			break;
+		case 'p':
+			smc_note_poll(notes, listener);
+			break;
+		case 'w':
+			smc_note(notes, " wait=%d", smc_poll(listener, POLLIN, SMC_TIMEOUT_MS));
+			break;
+		case 'a':
+			server[servers] = accept4(listener, NULL, NULL, SOCK_NONBLOCK);
+			smc_note(notes, " accept=%s",
+				 server[servers] < 0 ? strerrorname_np(errno) : "ok");
+			if (server[servers] < 0)
+				break;
+			smc_note_result(notes, "recv", recv(server[servers], buf, sizeof(buf), 0));
+			value = -1;
+			len = sizeof(value);
+			getsockopt(server[servers], SOL_TCP, TCP_DEFER_ACCEPT, &value, &len);
+			smc_note(notes, "(%d)", value);
+			servers++;
+			break;
+		case 'q':
+			close(listener);
+			listener = fd[1] = -1;
+			break;
+		}
+		smc_settle(fd);
+	}
+	while (servers)
+		close(server[--servers]);
+	while (clients)
+		close(client[--clients]);
+	close(listener);
+}
+
+TEST_F(listener, deferred_accept_as_on_tcp)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(deferred_scripts); i++) {
+		EXPECT_TRUE(smc_same_as_tcp(variant->ends, deferred, deferred_scripts[i]))
+			TH_LOG("%s", deferred_scripts[i]);
+	}
+}
+
+/* A sleeping accept() and epoll_wait() see the child when its data comes. */
+TEST_F(listener, deferred_child_wakes_one_accepter)
+{
+	struct epoll_event event = { .events = EPOLLIN | EPOLLET };
+	int seconds = 60;
+
+	ASSERT_EQ(0, setsockopt(self->fd, SOL_TCP, TCP_DEFER_ACCEPT, &seconds, sizeof(seconds)));
+	for (int polled = 0; polled < 2; polled++) {
+		struct accepter accepter = { .listener = self->fd, .epoll = -1 };
+		int client;
+
+		if (polled) {
+			accepter.epoll = epoll_create1(0);
+			ASSERT_EQ(0, epoll_ctl(accepter.epoll, EPOLL_CTL_ADD, self->fd, &event));
+		}
+		ASSERT_EQ(0, start_accepter(&accepter));
+		client = smc_connect(variant->ends, &self->addr, self->len);
+		ASSERT_LE(0, client);
+		ASSERT_EQ(0, smc_wait_asleep(accepter.tid));
+		EXPECT_FALSE(__atomic_load_n(&accepter.done, __ATOMIC_ACQUIRE));
+		ASSERT_EQ(1, send(client, "x", 1, 0));
+		ASSERT_EQ(0, pthread_join(accepter.thread, NULL));
+		EXPECT_LE(0, accepter.fd);
+		close(accepter.fd);
+		close(client);
+		if (polled)
+			close(accepter.epoll);
+	}
 }
 
 TEST_F(listener, dual_stack)
