@@ -128,6 +128,10 @@ pub(crate) struct SmcSock {
     listening: Atomic<bool>,
     /// The errno that was last copied from the TCP socket to ours and not yet reported, or 0.
     mirrored: Atomic<i32>,
+    /// The same for errors that do not end the connection.
+    mirrored_soft: Atomic<i32>,
+    /// `TCP_INQ`.
+    tells_unread: Atomic<bool>,
     /// Children without data, of a listener, and how long they stay that.
     #[pin]
     deferred: Deferred,
@@ -157,6 +161,8 @@ impl SmcSock {
             diagnosis: Atomic::new(0),
             listening: Atomic::new(false),
             mirrored: Atomic::new(0),
+            mirrored_soft: Atomic::new(0),
+            tells_unread: Atomic::new(false),
             deferred <- Deferred::new(),
         })
     }
@@ -166,6 +172,8 @@ impl SmcSock {
         if let Ok(tcp) = op.tcp() {
             tcp.attach(op);
             tcp.mirror_options(op.sk);
+            op.sk.mirror_peek_off(tcp.sk());
+            op.tells_unread.store(tcp.sk().tcp_recvmsg_inq(), Relaxed);
         }
         if let Some(lo) = LO.get() {
             lo.sockets.insert(op.sk);

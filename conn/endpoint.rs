@@ -183,6 +183,16 @@ impl Endpoint {
         urgent.is_at_mark()
     }
 
+    /// How many bytes are left to be read, where the end of the stream counts as one (`TCP_INQ`).
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub(crate) fn left(&self) -> usize {
+        let unread = self.conn.incoming(self.side).unread();
+        unread + usize::from(self.incoming_word().has(Flags::TX_SHUT))
+    }
+
     /// How many bytes a read can return before it stops at urgent data (`FIONREAD`).
     ///
     /// # Context

@@ -98,6 +98,8 @@ struct Request<'a> {
     flags: msg::Flags,
     /// How many bytes there are so far.
     got: usize,
+    /// How many bytes behind what was read a peek begins.
+    offset: usize,
     /// The next byte of a peek that has begun.
     next: Option<Position>,
 }
@@ -121,6 +123,7 @@ impl Connection {
             target: sk.rcvlowat(flags.contains(msg::Flags::WAITALL), len).max(1),
             flags,
             got: 0,
+            offset: sk.peek_off().unwrap_or(0),
             next: None,
         };
         let timeout = sk.rcvtimeo(flags.contains(msg::Flags::DONTWAIT));
@@ -270,6 +273,7 @@ impl Connection {
             };
             if copied > 0 {
                 request.got += copied;
+                request.sk.unpeeked(copied);
                 rx.consumed = rx.consumed.advance(copied);
                 if direction.channel.consume(rx.consumed) {
                     self.offer_room(request.side);
@@ -397,7 +401,7 @@ impl Connection {
                 .next
                 .and_then(|next| next.checked_since(rx.consumed))
                 .filter(|&distance| distance <= unread)
-                .unwrap_or(0);
+                .unwrap_or(request.offset);
             let at = rx.consumed.advance(distance);
             let next = direction
                 .urgent
@@ -412,7 +416,7 @@ impl Connection {
                 Next::Stop => return Ok(Stop::Done),
                 Next::Interrupted => return Ok(Stop::Interrupted),
             };
-            if distance == unread {
+            if distance >= unread {
                 return Ok(Stop::Dry(close::read_end(word)));
             }
             if request.got >= request.len {
@@ -432,6 +436,7 @@ impl Connection {
             self.release(request.side.peer(), ring);
             let copied = copied?;
             request.got += copied;
+            request.sk.peeked(copied);
             request.next = Some(at.advance(copied));
             if copied < len {
                 return Ok(Stop::Fault);

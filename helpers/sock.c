@@ -131,9 +131,11 @@ void rust_helper_sk_set_nospace(struct sock *sk)
 	smp_mb__after_atomic();
 }
 
+/* As mptcp_init_sock(): options of SOL_SOCKET come to us, and MSG_ZEROCOPY. */
 void rust_helper_socket_set_custom_sockopt(struct socket *sock)
 {
 	set_bit(SOCK_CUSTOM_SOCKOPT, &sock->flags);
+	set_bit(SOCK_SUPPORT_ZC, &sock->flags);
 }
 
 void rust_helper_sock_poll_wait(struct file *file, struct socket *sock,
@@ -270,6 +272,11 @@ int rust_helper_copy_from_sockptr(void *dst, sockptr_t src, size_t size)
 	return copy_from_sockptr(dst, src, size);
 }
 
+void rust_helper_sk_mirror_incoming_cpu(struct sock *to, const struct sock *from)
+{
+	WRITE_ONCE(to->sk_incoming_cpu, READ_ONCE(from->sk_incoming_cpu));
+}
+
 /*
  * The socket-level options that core reads from the socket an application
  * holds. SOCK_TIMESTAMP and SOCK_TIMESTAMPING_RX_SOFTWARE are none of them: they
@@ -300,11 +307,10 @@ void rust_helper_sk_mirror_options(struct sock *to, const struct sock *from)
 	WRITE_ONCE(to->sk_priority, from->sk_priority);
 	WRITE_ONCE(to->sk_mark, from->sk_mark);
 	WRITE_ONCE(to->sk_bound_dev_if, from->sk_bound_dev_if);
-	WRITE_ONCE(to->sk_peek_off, from->sk_peek_off);
 	WRITE_ONCE(to->sk_max_pacing_rate, from->sk_max_pacing_rate);
 	WRITE_ONCE(to->sk_tsflags, from->sk_tsflags);
 	WRITE_ONCE(to->sk_bind_phc, from->sk_bind_phc);
-	WRITE_ONCE(to->sk_incoming_cpu, from->sk_incoming_cpu);
+	rust_helper_sk_mirror_incoming_cpu(to, from);
 	WRITE_ONCE(to->sk_txrehash, from->sk_txrehash);
 	to->sk_clockid = from->sk_clockid;
 	to->sk_txtime_deadline_mode = from->sk_txtime_deadline_mode;
@@ -319,6 +325,36 @@ void rust_helper_sk_mirror_options(struct sock *to, const struct sock *from)
 int rust_helper_sk_xchg_err(struct sock *sk)
 {
 	return xchg(&sk->sk_err, 0);
+}
+
+bool rust_helper_sk_has_queued_errors(struct sock *sk)
+{
+	return !skb_queue_empty_lockless(&sk->sk_error_queue);
+}
+
+bool rust_helper_sock_flag_zerocopy(struct sock *sk)
+{
+	return sock_flag(sk, SOCK_ZEROCOPY);
+}
+
+void rust_helper_ubuf_set_copied(struct ubuf_info *uarg)
+{
+	uarg_to_msgzc(uarg)->zerocopy = 0;
+}
+
+void rust_helper_net_zcopy_put(struct ubuf_info *uarg)
+{
+	net_zcopy_put(uarg);
+}
+
+void rust_helper_net_zcopy_put_abort(struct ubuf_info *uarg, bool have_uref)
+{
+	net_zcopy_put_abort(uarg, have_uref);
+}
+
+bool rust_helper_msg_get_inq(struct msghdr *msg)
+{
+	return msg->msg_get_inq;
 }
 
 bool rust_helper_sk_has_data(struct sock *sk)

@@ -38,6 +38,8 @@ impl Flags {
     pub(crate) const OOB: Self = Self(bindings::MSG_OOB);
     /// `MSG_ERRQUEUE`.
     pub(crate) const ERRQUEUE: Self = Self(bindings::MSG_ERRQUEUE);
+    /// `MSG_ZEROCOPY`.
+    pub(crate) const ZEROCOPY: Self = Self(bindings::MSG_ZEROCOPY);
     /// `MSG_FASTOPEN`.
     pub(crate) const FASTOPEN: Self = Self(bindings::MSG_FASTOPEN);
 
@@ -90,6 +92,34 @@ impl MsgHdr {
     pub(crate) fn dest(&mut self) -> &mut IovIterDest<'_> {
         // SAFETY: As in `source`; core gives `recvmsg` a destination iterator.
         unsafe { IovIterDest::from_raw(&raw mut (*self.0.get()).msg_iter) }
+    }
+
+    /// Whether the sender brings a completion of its own for `MSG_ZEROCOPY`.
+    pub(crate) fn has_completion(&self) -> bool {
+        // SAFETY: `self` is a valid header.
+        !unsafe { (*self.0.get()).msg_ubuf }.is_null()
+    }
+
+    /// Whether the receiver asks what is left behind the message.
+    pub(crate) fn wants_unread(&mut self) -> bool {
+        // SAFETY: `self` is a valid header.
+        unsafe { bindings::msg_get_inq(self.0.get()) }
+    }
+
+    /// Tells the receiver that `bytes` are left behind the message; as control data, too, if
+    /// `TCP_INQ` asks for that.
+    pub(crate) fn set_unread(&mut self, bytes: usize, control: bool) {
+        let mut bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
+        // SAFETY: `self` is a valid header.
+        unsafe { (*self.0.get()).msg_inq = bytes };
+        let level = c_int::try_from(bindings::SOL_TCP);
+        let size = c_int::try_from(size_of::<c_int>());
+        if let (true, Ok(level), Ok(size)) = (control, level, size) {
+            let data = (&raw mut bytes).cast();
+            // SAFETY: A valid header of a receiver, and data of that size. What does not fit is
+            // noted in the header.
+            unsafe { bindings::put_cmsg(self.0.get(), level, bindings::TCP_CM_INQ, size, data) };
+        }
     }
 
     /// Tells the receiver more about the message.

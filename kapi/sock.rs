@@ -331,6 +331,74 @@ impl Sk {
         unsafe { (&raw mut (*self.0.get()).sk_peek_off).write_volatile(offset) }
     }
 
+    /// Where `MSG_PEEK` begins, in bytes behind what was read, if `SO_PEEK_OFF` is set.
+    #[inline]
+    pub(crate) fn peek_off(&self) -> Option<usize> {
+        usize::try_from(self.raw_peek_off()).ok()
+    }
+
+    /// Takes over where `MSG_PEEK` begins from `from`.
+    pub(crate) fn mirror_peek_off(&self, from: &Sk) {
+        self.set_peek_off(from.raw_peek_off());
+    }
+
+    /// Moves where `MSG_PEEK` begins behind `bytes` that were peeked at, if `SO_PEEK_OFF` is set.
+    pub(crate) fn peeked(&self, bytes: usize) {
+        if let Some(offset) = self.peek_off() {
+            self.set_peek_off(c_int::try_from(offset.saturating_add(bytes)).unwrap_or(c_int::MAX));
+        }
+    }
+
+    /// Moves where `MSG_PEEK` begins before `bytes` that were read, if `SO_PEEK_OFF` is set.
+    #[inline]
+    pub(crate) fn unpeeked(&self, bytes: usize) {
+        if let Some(offset) = self.peek_off() {
+            self.set_peek_off(c_int::try_from(offset.saturating_sub(bytes)).unwrap_or(c_int::MAX));
+        }
+    }
+
+    #[inline]
+    fn raw_peek_off(&self) -> c_int {
+        // SAFETY: As in `set_peek_off`.
+        unsafe { (&raw const (*self.0.get()).sk_peek_off).read_volatile() }
+    }
+
+    /// Takes over on which processor `from` last received something: `SO_INCOMING_CPU`.
+    pub(crate) fn mirror_incoming_cpu(&self, from: &Sk) {
+        // SAFETY: Two live sockets; the field is written and read as a whole, without a lock.
+        unsafe { bindings::sk_mirror_incoming_cpu(self.0.get(), from.0.get()) }
+    }
+
+    /// The error that does not end the connection, as a positive errno or 0: `sk_err_soft`.
+    pub(crate) fn soft_err(&self) -> c_int {
+        // SAFETY: A field written and read as a whole, without a lock.
+        unsafe { (&raw const (*self.0.get()).sk_err_soft).read_volatile() }
+    }
+
+    /// Overwrites the error that does not end the connection.
+    pub(crate) fn set_soft_err(&self, err: c_int) {
+        // SAFETY: As in `soft_err`.
+        unsafe { (&raw mut (*self.0.get()).sk_err_soft).write_volatile(err) }
+    }
+
+    /// Whether there is something to receive with `MSG_ERRQUEUE`.
+    pub(crate) fn has_queued_errors(&self) -> bool {
+        // SAFETY: A live socket; the queue's head is read as a whole.
+        unsafe { bindings::sk_has_queued_errors(self.0.get()) }
+    }
+
+    /// Whether sends with `MSG_ZEROCOPY` are to be completed: `SO_ZEROCOPY`.
+    pub(crate) fn zerocopy(&self) -> bool {
+        // SAFETY: A live socket.
+        unsafe { bindings::sock_flag_zerocopy(self.0.get()) }
+    }
+
+    /// Whether a TCP socket says with each message what is left behind it: `TCP_INQ`.
+    pub(crate) fn tcp_recvmsg_inq(&self) -> bool {
+        // SAFETY: Called for TCP sockets only.
+        unsafe { bindings::tcp_recvmsg_inq(self.0.get()) }
+    }
+
     /// The budget for busy polling, in microseconds.
     pub(crate) fn ll_usec(&self) -> u32 {
         #[cfg(CONFIG_NET_RX_BUSY_POLL)]
@@ -574,14 +642,16 @@ pub(crate) enum SocketOption {
     Socket,
     /// `SO_RCVLOWAT`, `SO_SNDBUF`: what whoever waits is compared with.
     Threshold,
-    /// `SO_ZEROCOPY`.
-    ZeroCopy,
+    /// `SO_PEEK_OFF`.
+    PeekOffset,
     /// `TCP_ULP`.
     Ulp,
     /// `TCP_DEFER_ACCEPT`.
     DeferAccept,
     /// `TCP_FASTOPEN_CONNECT`.
     FastOpenConnect,
+    /// `TCP_INQ`.
+    Inq,
     /// `SMC_LIMIT_HS` of level `SOL_SMC`.
     SmcLimitHandshakes,
     /// Any other of level `SOL_SMC`.
@@ -597,7 +667,7 @@ impl SocketOption {
             return Self::Other;
         };
         match (level, name) {
-            (bindings::SOL_SOCKET, bindings::SO_ZEROCOPY) => Self::ZeroCopy,
+            (bindings::SOL_SOCKET, bindings::SO_PEEK_OFF) => Self::PeekOffset,
             (
                 bindings::SOL_SOCKET,
                 bindings::SO_RCVLOWAT | bindings::SO_SNDBUF | bindings::SO_SNDBUFFORCE,
@@ -606,6 +676,7 @@ impl SocketOption {
             (bindings::SOL_TCP, bindings::TCP_ULP) => Self::Ulp,
             (bindings::SOL_TCP, bindings::TCP_DEFER_ACCEPT) => Self::DeferAccept,
             (bindings::SOL_TCP, bindings::TCP_FASTOPEN_CONNECT) => Self::FastOpenConnect,
+            (bindings::SOL_TCP, bindings::TCP_INQ) => Self::Inq,
             (bindings::SOL_SMC, bindings::SMC_LIMIT_HS) => Self::SmcLimitHandshakes,
             (bindings::SOL_SMC, _) => Self::SmcOther,
             _ => Self::Other,

@@ -19,6 +19,7 @@ mod owner;
 pub(crate) mod stream;
 mod syn;
 mod tuple;
+pub(crate) mod zerocopy;
 
 pub(crate) use {
     child::Child,

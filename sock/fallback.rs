@@ -38,11 +38,13 @@ impl SmcSock {
         op.settle_errors(op.sk, tcp.sk());
         let result = call(tcp);
         op.settle_errors(op.sk, tcp.sk());
+        op.sk.mirror_incoming_cpu(tcp.sk());
         result
     }
 
     /// Whichever socket reported the mirrored error, the other forgets it.
     pub(super) fn settle_errors(&self, outer: &Sk, inner: &Sk) {
+        self.settle_soft_error(outer, inner);
         if self.mirrored.load(Relaxed) == 0 {
             return;
         }
@@ -52,6 +54,22 @@ impl SmcSock {
         } else if !inner.has_err() {
             self.mirrored.store(0, Relaxed);
             let _ = outer.take_err();
+        }
+    }
+
+    /// The same for errors that do not end the connection, of which TCP tells nobody. `SO_ERROR`
+    /// shows those that were there at the last call, poll included.
+    pub(super) fn settle_soft_error(&self, outer: &Sk, inner: &Sk) {
+        let mirrored = self.mirrored_soft.load(Relaxed);
+        if mirrored != 0 && outer.soft_err() == 0 {
+            self.mirrored_soft.store(0, Relaxed);
+            inner.set_soft_err(0);
+            return;
+        }
+        let err = inner.soft_err();
+        if err != mirrored {
+            self.mirrored_soft.store(err, Relaxed);
+            outer.set_soft_err(err);
         }
     }
 }

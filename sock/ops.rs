@@ -12,9 +12,12 @@ use super::{
 };
 use crate::{
     clc::wire::decline::Reason,
-    conn::close::{
-        event,
-        Closed, //
+    conn::{
+        close::{
+            event,
+            Closed, //
+        },
+        Endpoint, //
     },
     kapi::{
         msg::{
@@ -37,7 +40,10 @@ use crate::{
             Shutdown,
             TcpState, //
         },
-        tcp::TcpSocket,
+        tcp::{
+            zerocopy::Completion,
+            TcpSocket, //
+        },
         wait::Timeout,
     },
     LO,
@@ -50,7 +56,10 @@ use kernel::{
         c_void, //
     },
     prelude::*,
-    sync::SetOnce, //
+    sync::{
+        atomic::Relaxed,
+        SetOnce, //
+    },
 };
 
 impl StreamSocket for SmcSock {
@@ -89,7 +98,16 @@ impl StreamSocket for SmcSock {
         // First the queue, then the look: whatever changes in between wakes the poller.
         table.register(op);
         match Self::standing(op) {
-            Standing::Decided(Mode::Smcd(end)) => end.poll_mask(op.sk),
+            Standing::Decided(Mode::Smcd(end)) => {
+                let mut mask = end.poll_mask(op.sk);
+                if let Some(inner) = op.tcp_sk() {
+                    op.settle_soft_error(op.sk, inner);
+                    if inner.has_queued_errors() {
+                        mask |= event::ERR;
+                    }
+                }
+                mask
+            }
             Standing::Pending if op.is_connected() => 0,
             Standing::Idle if op.is_listening() && op.deferred.is_used() => {
                 if Self::has_deferred(op) {
@@ -169,7 +187,7 @@ impl StreamSocket for SmcSock {
     fn sendmsg(op: &Op<'_, Self>, msg: &mut MsgHdr, len: usize) -> Result<usize> {
         let flags = msg.flags();
         if let Some(Mode::Smcd(end)) = op.mode() {
-            return Self::signalling(op, flags, end.send(op.sk, msg.source(), flags));
+            return Self::send_smcd(op, end, msg, len);
         }
         if flags.contains(Flags::FASTOPEN) && matches!(Self::standing(op), Standing::Idle) {
             // As connect(), which this is.
@@ -178,9 +196,7 @@ impl StreamSocket for SmcSock {
         }
         let timeout = op.sk.sndtimeo(flags.contains(Flags::DONTWAIT));
         match Self::settled(op, timeout)? {
-            Standing::Decided(Mode::Smcd(end)) => {
-                Self::signalling(op, flags, end.send(op.sk, msg.source(), flags))
-            }
+            Standing::Decided(Mode::Smcd(end)) => Self::send_smcd(op, end, msg, len),
             Standing::Decided(Mode::Tcp(_)) => Self::through(op, |tcp| tcp.sendmsg(msg, len)),
             // TCP would take the bytes of a thread that is faster than another one's connect().
             _ => {
@@ -205,10 +221,19 @@ impl StreamSocket for SmcSock {
         match standing {
             Standing::Decided(Mode::Smcd(end)) => {
                 msg.clear_name();
-                end.recv(op.sk, msg.dest(), len, flags)
+                let received = end.recv(op.sk, msg.dest(), len, flags)?;
+                let control = op.tells_unread.load(Relaxed);
+                if control || msg.wants_unread() {
+                    msg.set_unread(end.left(), control);
+                }
+                Ok(received)
             }
             Standing::Decided(Mode::Tcp(_)) => {
-                Self::through(op, |tcp| tcp.recvmsg(msg, len, flags))
+                let result = Self::through(op, |tcp| tcp.recvmsg(msg, len, flags));
+                if op.sk.peek_off().is_some() {
+                    op.sk.mirror_peek_off(op.tcp()?.sk());
+                }
+                result
             }
             _ => Self::nothing_to_read(op),
         }
@@ -258,6 +283,25 @@ impl StreamSocket for SmcSock {
 }
 
 impl SmcSock {
+    /// `sendmsg()` through rings.
+    fn send_smcd(op: &Op<'_, Self>, end: &Endpoint, msg: &mut MsgHdr, len: usize) -> Result<usize> {
+        let flags = msg.flags();
+        let completion = if flags.contains(Flags::ZEROCOPY)
+            && len > 0
+            && op.sk.zerocopy()
+            && !msg.has_completion()
+        {
+            Some(Completion::new(op.tcp()?.sk(), len)?)
+        } else {
+            None
+        };
+        let sent = Self::signalling(op, flags, end.send(op.sk, msg.source(), flags))?;
+        if let Some(completion) = completion {
+            completion.copied();
+        }
+        Ok(sent)
+    }
+
     /// `recvmsg()` with `MSG_OOB`, which never waits.
     fn recv_urgent(op: &Op<'_, Self>, msg: &mut MsgHdr, len: usize, flags: Flags) -> Result<usize> {
         let Standing::Decided(Mode::Smcd(end)) = Self::standing(op) else {

@@ -23,7 +23,8 @@ use crate::{
 };
 use kernel::{
     ffi::c_int,
-    prelude::*, //
+    prelude::*,
+    sync::atomic::Relaxed, //
 };
 
 /// The longest value of an option of level `SOL_SOCKET` that has a fixed size.
@@ -34,7 +35,7 @@ impl SmcSock {
     ///
     /// # Errors
     ///
-    /// * `EOPNOTSUPP`: `TCP_ULP` or `SO_ZEROCOPY`.
+    /// * `EOPNOTSUPP`: `TCP_ULP`.
     /// * those of TCP.
     pub(super) fn set_option(
         op: &Op<'_, Self>,
@@ -54,9 +55,13 @@ impl SmcSock {
                 }
                 return Ok(());
             }
-            // Replaces callbacks and operations of the TCP socket for good; and the completion of
-            // a copy that never was has no meaning in a ring.
-            SocketOption::Ulp | SocketOption::ZeroCopy => return Err(EOPNOTSUPP),
+            SocketOption::PeekOffset => {
+                Self::set_socket_option(op, name, value)?;
+                op.sk.mirror_peek_off(op.tcp()?.sk());
+                return Ok(());
+            }
+            // Replaces callbacks and operations of the TCP socket for good.
+            SocketOption::Ulp => return Err(EOPNOTSUPP),
             SocketOption::DeferAccept => {
                 op.deferred
                     .set_patience(Patience::from_secs(value.read_int()?));
@@ -69,9 +74,13 @@ impl SmcSock {
                 return Ok(());
             }
             SocketOption::SmcOther => return Err(EOPNOTSUPP),
-            SocketOption::FastOpenConnect | SocketOption::Other => {}
+            SocketOption::FastOpenConnect | SocketOption::Inq | SocketOption::Other => {}
         }
         Self::through(op, |tcp| tcp.setsockopt(level, name, value))?;
+        if option == SocketOption::Inq {
+            let tells = op.tcp()?.sk().tcp_recvmsg_inq();
+            op.tells_unread.store(tells, Relaxed);
+        }
         if option == SocketOption::FastOpenConnect && op.offer().is_none() {
             op.fall_back(op.sk, Reason::OptionUnsupported, op.attempt());
         }

@@ -65,6 +65,8 @@ impl<T: StreamSocket> OpsTable<T> {
             recvmsg: Some(Self::recvmsg_callback),
             mmap: Some(bindings::sock_no_mmap),
             splice_read: Some(Self::splice_read_callback),
+            set_peek_off: Some(bindings::sk_set_peek_off),
+            gettstamp: Some(bindings::sock_gettstamp),
             ..pin_init::zeroed()
         }
     }
