@@ -12,12 +12,15 @@
  * 6. write, read, writev, readv and sendfile do the same as send and recv.
  * 7. Urgent data: MSG_OOB, SIOCATMARK, SO_OOBINLINE, POLLPRI and SIGURG as on
  *    TCP; it holds up nothing.
+ * 8. SO_PEEK_OFF, TCP_INQ, MSG_ZEROCOPY and its completions: as on TCP.
  */
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/errqueue.h>
 #include <linux/sockios.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -27,6 +30,13 @@
 
 #include "kselftest_harness.h"
 #include "smc_test.h"
+
+#ifndef TCP_INQ
+#define TCP_INQ		36
+#endif
+#ifndef SO_PEEK_OFF
+#define SO_PEEK_OFF	42
+#endif
 
 FIXTURE(message)
 {
@@ -532,6 +542,212 @@ TEST_F(message, urgent_data_holds_up_nothing)
 		ASSERT_EQ(sizeof(buf), send(self->fd[0], buf, sizeof(buf), pos % 3 ? MSG_OOB : 0));
 	}
 	EXPECT_EQ(0, smc_stream_join(&reader));
+}
+
+/*
+ * SO_PEEK_OFF. One letter a step: 0, 3, 9 (20) and - set the offset; s sends,
+ * e ends the stream; k and K peek at little and much, t the same without a copy;
+ * r and R read.
+ */
+static const char *const peek_scripts[] = {
+	"s k k", "0 s k k k s k", "0 s k r k K", "3 s K K s K", "9 s K s s s K r K R K",
+	"0 s k R s k", "- s k k 0 k k - k", "0 s t t s K", "3 s r k r k", "0 s K e K R K",
+	"9 e K", "0 s s k r r r k", "0 K s K",
+};
+
+static void peek_offset(const struct smc_ends *ends, struct smc_notes *notes, const void *arg)
+{
+	socklen_t len = sizeof(int);
+	int value, fd[2];
+
+	if (smc_pair(ends, fd))
+		return;
+	for (const char *step = arg; *step; step++) {
+		switch (*step) {
+		case ' ':
+			continue;
+		case '0': case '3': case '9': case '-':
+			value = *step == '-' ? -1 : *step == '9' ? 20 : *step - '0';
+			smc_note_result(notes, "set", setsockopt(fd[1], SOL_SOCKET, SO_PEEK_OFF,
+								 &value, sizeof(value)));
+			break;
+		case 's':
+			send(fd[0], "abcdefgh", 8, 0);
+			break;
+		case 'e':
+			shutdown(fd[0], SHUT_WR);
+			break;
+		case 'k':
+			note_recv(notes, fd[1], 3, MSG_PEEK | MSG_DONTWAIT);
+			break;
+		case 'K':
+			note_recv(notes, fd[1], 60, MSG_PEEK | MSG_DONTWAIT);
+			break;
+		case 't':
+			note_recv(notes, fd[1], 3, MSG_PEEK | MSG_DONTWAIT | MSG_TRUNC);
+			break;
+		case 'r':
+			note_recv(notes, fd[1], 2, MSG_DONTWAIT);
+			break;
+		case 'R':
+			note_recv(notes, fd[1], 60, MSG_DONTWAIT);
+			break;
+		}
+		smc_settle(fd);
+		value = -2;
+		smc_note_result(notes, "get", getsockopt(fd[1], SOL_SOCKET, SO_PEEK_OFF, &value,
+							 &len));
+		smc_note(notes, "(%d)", value);
+	}
+	smc_close_pair(fd);
+}
+
+TEST_F(message, peek_offset_as_on_tcp)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(peek_scripts); i++) {
+		EXPECT_TRUE(smc_same_as_tcp(variant->ends, peek_offset, peek_scripts[i]))
+			TH_LOG("%s", peek_scripts[i]);
+	}
+}
+
+/* TCP_INQ: what is left behind a message comes with it. */
+static void note_left(struct smc_notes *notes, int fd, size_t len)
+{
+	char buf[64], control[CMSG_SPACE(sizeof(int))];
+	struct iovec iov = { buf, len };
+	struct msghdr msg = {
+		.msg_iov = &iov, .msg_iovlen = 1,
+		.msg_control = control, .msg_controllen = sizeof(control),
+	};
+	ssize_t ret = recvmsg(fd, &msg, MSG_DONTWAIT);
+
+	smc_note_result(notes, "recvmsg", ret);
+	if (ret < 0)
+		return;
+	for (struct cmsghdr *cmsg = CMSG_FIRSTHDR(&msg); cmsg; cmsg = CMSG_NXTHDR(&msg, cmsg)) {
+		int left;
+
+		memcpy(&left, CMSG_DATA(cmsg), sizeof(left));
+		smc_note(notes, "(%d,%d: %d)", cmsg->cmsg_level, cmsg->cmsg_type, left);
+	}
+	smc_note(notes, "flags %#x", msg.msg_flags & MSG_CTRUNC);
+}
+
+static void what_is_left(const struct smc_ends *ends, struct smc_notes *notes, const void *arg)
+{
+	const int on_listener = *(const int *)arg;
+	struct sockaddr_storage addr;
+	int listener, fd[2], on = 1;
+	socklen_t len;
+
+	listener = smc_listen(ends, 1, &addr, &len);
+	if (on_listener)
+		setsockopt(listener, SOL_TCP, TCP_INQ, &on, sizeof(on));
+	if (smc_pair_from(ends, listener, &addr, len, fd))
+		return;
+	if (!on_listener)
+		smc_note_result(notes, "set", setsockopt(fd[1], SOL_TCP, TCP_INQ, &on, sizeof(on)));
+	on = 2;
+	smc_note_result(notes, "set", setsockopt(fd[1], SOL_TCP, TCP_INQ, &on, sizeof(on)));
+	note_left(notes, fd[1], 4);
+	send(fd[0], "abcdefghij", 10, 0);
+	smc_settle(fd);
+	note_left(notes, fd[1], 4);
+	note_left(notes, fd[1], 0);
+	note_left(notes, fd[1], 4);
+	note_left(notes, fd[1], 4);
+	send(fd[0], "abc", 3, 0);
+	shutdown(fd[0], SHUT_WR);
+	smc_settle(fd);
+	note_left(notes, fd[1], 1);
+	note_left(notes, fd[1], 4);
+	note_left(notes, fd[1], 4);
+	note_left(notes, fd[1], 4);
+	on = 0;
+	smc_note_result(notes, "set", setsockopt(fd[1], SOL_TCP, TCP_INQ, &on, sizeof(on)));
+	note_left(notes, fd[1], 4);
+	smc_close_pair(fd);
+	close(listener);
+}
+
+TEST_F(message, what_is_left_as_on_tcp)
+{
+	for (int on_listener = 0; on_listener < 2; on_listener++)
+		EXPECT_TRUE(smc_same_as_tcp(variant->ends, what_is_left, &on_listener));
+}
+
+/* The completions of zero-copy sends, up to number @last. */
+static void note_completions(struct smc_notes *notes, int fd, uint32_t last)
+{
+	uint32_t next = 0;
+
+	while (next <= last) {
+		char control[128];
+		struct msghdr msg = {
+			.msg_control = control, .msg_controllen = sizeof(control),
+		};
+		struct sock_extended_err error;
+		struct cmsghdr *cmsg;
+
+		if (!(smc_poll(fd, 0, SMC_TIMEOUT_MS) & POLLERR)) {
+			smc_note(notes, " none");
+			return;
+		}
+		if (recvmsg(fd, &msg, MSG_ERRQUEUE) < 0) {
+			smc_note(notes, " %s", strerrorname_np(errno));
+			return;
+		}
+		cmsg = CMSG_FIRSTHDR(&msg);
+		if (!cmsg) {
+			smc_note(notes, " empty");
+			return;
+		}
+		memcpy(&error, CMSG_DATA(cmsg), sizeof(error));
+		if (error.ee_info != next)
+			smc_note(notes, " %u instead of %u", error.ee_info, next);
+		next = error.ee_data + 1;
+		if (next > last)
+			smc_note(notes, " to %u: level %d type %d errno %u origin %u code %u",
+				 error.ee_data, cmsg->cmsg_level, cmsg->cmsg_type, error.ee_errno,
+				 error.ee_origin, error.ee_code);
+	}
+}
+
+static void zero_copy(const struct smc_ends *ends, struct smc_notes *notes, const void *arg)
+{
+	static char buf[20000];
+	int fd[2], on = 1;
+
+	if (smc_pair(ends, fd))
+		return;
+	smc_note_result(notes, "not set", send(fd[0], buf, 100, MSG_ZEROCOPY));
+	smc_note_result(notes, "set", setsockopt(fd[0], SOL_SOCKET, SO_ZEROCOPY, &on, sizeof(on)));
+	for (int i = 0; i < 5; i++)
+		smc_note_result(notes, "send", send(fd[0], buf, 1000 + 4000 * i, MSG_ZEROCOPY));
+	smc_note_result(notes, "nothing", send(fd[0], buf, 0, MSG_ZEROCOPY));
+	smc_note_result(notes, "fault", send(fd[0], (void *)8, 100, MSG_ZEROCOPY));
+	for (int left = 45100; left > 0;) {
+		ssize_t ret = recv(fd[1], buf, sizeof(buf), 0);
+
+		if (ret <= 0)
+			break;
+		left -= ret;
+	}
+	note_completions(notes, fd[0], 4);
+	smc_note_poll(notes, fd[0]);
+	smc_note(notes, " error=%d", smc_error(fd[0]));
+	close(fd[1]);
+	fd[1] = -1;
+	smc_settle(fd);
+	smc_note_result(notes, "late", send(fd[0], buf, 10, MSG_ZEROCOPY | MSG_NOSIGNAL));
+	smc_settle(fd);
+	smc_note_result(notes, "later", send(fd[0], buf, 10, MSG_ZEROCOPY | MSG_NOSIGNAL));
+	smc_close_pair(fd);
+}
+
+TEST_F(message, zero_copy_as_on_tcp)
+{
+	EXPECT_TRUE(smc_same_as_tcp(variant->ends, zero_copy, NULL));
 }
 
 /* SIOCINQ through the life of a message; OUTQ after the peer has it. */

@@ -6,7 +6,8 @@
  *    read with the results of TCP: before connect, on a listener, on both ends
  *    of a connection.
  * 2. Options with short, long and missing buffers: as on TCP.
- * 3. What a listener was set to, its children have.
+ * 3. What a listener was set to, its children have. Errors that end nothing,
+ *    and time stamps: as on TCP.
  * 4. SO_RCVBUF and SO_SNDBUF of any size leave a working SMC-D connection.
  * 5. getsockname and getpeername give AF_INET or AF_INET6 addresses; short,
  *    long and wrong addresses in bind and connect: as on TCP.
@@ -19,7 +20,10 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/sockios.h>
+#include <netinet/ip.h>
+#include <netinet/ip_icmp.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
 #include <string.h>
@@ -155,13 +159,13 @@ static void one_option(const struct smc_ends *ends, struct smc_notes *notes, con
 
 TEST_F(options, integers_as_on_tcp)
 {
+	cpu_set_t one;
+
+	/* SO_INCOMING_CPU tells the processor of the last packet. */
+	CPU_ZERO(&one);
+	CPU_SET(0, &one);
+	ASSERT_EQ(0, sched_setaffinity(0, sizeof(one), &one));
 	for (size_t i = 0; i < ARRAY_SIZE(ints); i++) {
-		/* Refused, without effect in rings, or kept to the TCP socket, so far. */
-		if (!strcmp(ints[i].text, "SO_ZEROCOPY") || !strcmp(ints[i].text, "SO_PEEK_OFF") ||
-		    !strcmp(ints[i].text, "SO_INCOMING_CPU")) {
-			TH_LOG("not compared: %s", ints[i].text);
-			continue;
-		}
 		EXPECT_TRUE(smc_same_as_tcp(variant->ends, one_option, &ints[i]))
 			TH_LOG("%s", ints[i].text);
 	}
@@ -224,6 +228,102 @@ static void shapes(const struct smc_ends *ends, struct smc_notes *notes, const v
 TEST_F(options, shapes_as_on_tcp)
 {
 	EXPECT_TRUE(smc_same_as_tcp(variant->ends, shapes, NULL));
+}
+
+static void time_stamps(const struct smc_ends *ends, struct smc_notes *notes, const void *arg)
+{
+	struct timeval stamp;
+	struct timespec ns;
+	int fd[2];
+	char byte;
+
+	if (smc_pair(ends, fd))
+		return;
+	for (int i = 0; i < 2; i++) {
+		smc_note_result(notes, "stamp", ioctl(fd[1], SIOCGSTAMP, &stamp));
+		smc_note_result(notes, "stampns", ioctl(fd[1], SIOCGSTAMPNS, &ns));
+		smc_note_result(notes, "wild", ioctl(fd[1], SIOCGSTAMP, (void *)8));
+		send(fd[0], "x", 1, 0);
+		recv(fd[1], &byte, 1, 0);
+	}
+	smc_close_pair(fd);
+}
+
+TEST_F(options, time_stamp_requests_as_on_tcp)
+{
+	EXPECT_TRUE(smc_same_as_tcp(variant->ends, time_stamps, NULL));
+}
+
+/* Tells the kernel that a packet of the connection could not be delivered. */
+static int send_unreachable(int fd)
+{
+	struct {
+		struct icmphdr icmp;
+		struct iphdr ip;
+		struct tcphdr tcp;
+	} __attribute__((packed)) packet = {
+		.icmp = { .type = ICMP_DEST_UNREACH, .code = ICMP_HOST_UNREACH },
+		.ip = { .version = 4, .ihl = 5, .ttl = 64, .protocol = IPPROTO_TCP },
+	};
+	const unsigned short *word = (const unsigned short *)&packet;
+	struct sockaddr_in own, peer;
+	socklen_t len = sizeof(own);
+	int raw, on = 1, off = 0, queue = TCP_SEND_QUEUE;
+	unsigned int seq = 0, sum = 0;
+	ssize_t ret;
+
+	if (getsockname(fd, (struct sockaddr *)&own, &len))
+		return -1;
+	len = sizeof(peer);
+	if (getpeername(fd, (struct sockaddr *)&peer, &len))
+		return -1;
+	len = sizeof(seq);
+	if (setsockopt(fd, SOL_TCP, TCP_REPAIR, &on, sizeof(on)) ||
+	    setsockopt(fd, SOL_TCP, TCP_REPAIR_QUEUE, &queue, sizeof(queue)) ||
+	    getsockopt(fd, SOL_TCP, TCP_QUEUE_SEQ, &seq, &len) ||
+	    setsockopt(fd, SOL_TCP, TCP_REPAIR, &off, sizeof(off)))
+		return -1;
+	packet.ip.tot_len = htons(sizeof(packet.ip) + sizeof(packet.tcp));
+	packet.ip.saddr = own.sin_addr.s_addr;
+	packet.ip.daddr = peer.sin_addr.s_addr;
+	packet.tcp.source = own.sin_port;
+	packet.tcp.dest = peer.sin_port;
+	packet.tcp.seq = htonl(seq);
+	packet.tcp.doff = 5;
+	for (size_t i = 0; i < sizeof(packet) / 2; i++)
+		sum += word[i];
+	while (sum >> 16)
+		sum = (sum & 0xffff) + (sum >> 16);
+	packet.icmp.checksum = ~sum;
+	raw = socket(AF_INET, SOCK_RAW, IPPROTO_ICMP);
+	own.sin_port = 0;
+	ret = sendto(raw, &packet, sizeof(packet), 0, (struct sockaddr *)&own, sizeof(own));
+	close(raw);
+	return ret == sizeof(packet) ? 0 : -1;
+}
+
+static void soft_errors(const struct smc_ends *ends, struct smc_notes *notes, const void *arg)
+{
+	int fd[2];
+
+	if (smc_pair(ends, fd))
+		return;
+	smc_note_result(notes, "unreachable", send_unreachable(fd[0]));
+	smc_settle(fd);
+	smc_note_poll(notes, fd[0]);
+	smc_note(notes, " error=%d", smc_error(fd[0]));
+	smc_note(notes, " error=%d", smc_error(fd[0]));
+	smc_note_poll(notes, fd[0]);
+	smc_note(notes, " error=%d", smc_error(fd[0]));
+	smc_note(notes, " exchange=%d", smc_exchange(fd[0], fd[1], 5));
+	smc_close_pair(fd);
+}
+
+TEST_F(options, errors_that_end_nothing_as_on_tcp)
+{
+	if (variant->ends->family != AF_INET)
+		SKIP(return, "the packet is one of IPv4");
+	EXPECT_TRUE(smc_same_as_tcp(variant->ends, soft_errors, NULL));
 }
 
 TEST_F(options, any_buffer_size_works)
