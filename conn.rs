@@ -270,9 +270,12 @@ impl Connection {
         if let Some(ring) = head {
             self.release(side.peer(), ring);
         }
-        // A statement of its own: in the head of the loop the lock would be held throughout.
-        let rings = incoming.chain.lock().close();
-        for ring in rings.into_iter().flatten() {
+        loop {
+            // A statement of its own: in the head of the loop the lock would be held throughout.
+            let ring = incoming.chain.lock().close();
+            let Some(ring) = ring else {
+                break;
+            };
             self.release(side.peer(), ring);
         }
         let tail = incoming.tx.try_lock().and_then(|mut tx| tx.tail.take());

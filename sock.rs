@@ -67,6 +67,7 @@ use crate::{
         sock::Sk,
         sync::{
             new_spinlock_bh,
+            Slot,
             SpinLockBh, //
         },
         tcp::{
@@ -85,8 +86,10 @@ use kernel::{
     sync::{
         atomic::{
             Atomic,
+            Full,
             Relaxed, //
         },
+        barrier::smp_mb,
         Arc,
         SetOnce, //
     },
@@ -107,6 +110,13 @@ struct Attempt {
     offer: Option<Arc<Offer>>,
 }
 
+impl Attempt {
+    /// The number, and in the lowest bit whether there is an offer.
+    fn glimpse(&self) -> u64 {
+        u64::from(self.number) << 1 | u64::from(self.offer.is_some())
+    }
+}
+
 /// A socket's value.
 #[pin_data]
 pub(crate) struct SmcSock {
@@ -115,11 +125,13 @@ pub(crate) struct SmcSock {
     lives: Lives,
     #[pin]
     attempt: SpinLockBh<Attempt>,
+    /// What `attempt` holds, for those who look without its lock; written under it.
+    glimpse: Atomic<u64>,
     #[pin]
     pending: Pending,
     /// The wire handshake of a connection that is on its way.
     #[pin]
-    peer: SpinLockBh<Option<Arc<Peer>>>,
+    peer: Slot<Arc<Peer>>,
     /// The wire handshakes of unaccepted children, of a listener.
     #[pin]
     parked: Parked,
@@ -155,8 +167,9 @@ impl SmcSock {
                 number: 0,
                 offer: None,
             }, "SmcSock::attempt"),
+            glimpse: Atomic::new(0),
             pending <- Pending::new(),
-            peer <- new_spinlock_bh!(None, "SmcSock::peer"),
+            peer <- Slot::new(new_spinlock_bh!(None, "SmcSock::peer")),
             parked <- Parked::new(),
             diagnosis: Atomic::new(0),
             listening: Atomic::new(false),
@@ -208,7 +221,9 @@ impl SmcSock {
 
     /// The offer of a connection that is on its way.
     pub(crate) fn offer(&self) -> Option<Arc<Offer>> {
-        self.attempt.lock().offer.clone()
+        (self.glimpse() & 1 != 0)
+            .then(|| self.attempt.lock().offer.clone())
+            .flatten()
     }
 
     /// Where the pairs of unaccepted children wait, of a listener.
@@ -217,8 +232,32 @@ impl SmcSock {
     }
 
     /// The number of the present attempt to connect, which a disconnect ends.
-    fn attempt(&self) -> u32 {
-        self.attempt.lock().number
+    fn attempt(&self) -> u64 {
+        self.glimpse() >> 1
+    }
+
+    /// What `attempt` holds, without its lock.
+    #[inline]
+    fn glimpse(&self) -> u64 {
+        // Everything before the look and nothing behind it: as if the lock were taken and given
+        // back. Pairs with the fence in `change_attempt()`.
+        smp_mb(Full);
+        let glimpse = self.glimpse.load(Relaxed);
+        smp_mb(Full);
+        glimpse
+    }
+
+    /// Changes the attempt. Whoever looks afterwards, with or without the lock, sees it changed; what
+    /// the caller looks at next was looked at after the change.
+    fn change_attempt<R>(&self, change: impl FnOnce(&mut Attempt) -> R) -> R {
+        let result = {
+            let mut attempt = self.attempt.lock();
+            let result = change(&mut attempt);
+            self.glimpse.store(attempt.glimpse(), Relaxed);
+            result
+        };
+        smp_mb(Full);
+        result
     }
 
     /// Sets the mode, unless it is set already or the socket was disconnected since the `attempt`
@@ -227,11 +266,11 @@ impl SmcSock {
     /// # Context
     ///
     /// Process context, may sleep.
-    fn decide(&self, sk: &Sk, mode: Mode, attempt: u32) {
+    fn decide(&self, sk: &Sk, mode: Mode, attempt: u64) {
         let is_smcd = matches!(mode, Mode::Smcd(_));
         let refused = {
             let present = self.attempt.lock();
-            if present.number == attempt {
+            if u64::from(present.number) == attempt {
                 self.lives.decide(mode)
             } else {
                 Some(mode)

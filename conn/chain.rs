@@ -166,11 +166,11 @@ impl Chain {
         })
     }
 
-    /// Takes all rings; nothing is appended any more.
-    pub(super) fn close(&mut self) -> [Option<RingRef>; MAX_RINGS] {
+    /// Takes one ring after the other; nothing is appended any more.
+    pub(super) fn close(&mut self) -> Option<RingRef> {
         self.closed = true;
-        self.len = 0;
-        core::mem::replace(&mut self.rings, [const { None }; MAX_RINGS])
+        self.len = self.len.checked_sub(1)?;
+        self.rings.get_mut(self.len)?.take()
     }
 
     /// The bytes of the rings the sender has paid for.

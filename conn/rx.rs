@@ -146,11 +146,27 @@ impl Connection {
         }
         pin_init::stack_pin_init!(let waiter = Waiter::new(request.sk));
         loop {
-            if let Some(result) = self.attempt(request, to, timeout) {
-                return result;
+            // As a rule nothing came since the last attempt, and that is seen without a lock.
+            if timeout.expired() || !self.is_idle(request) {
+                if let Some(result) = self.attempt(request, to, timeout) {
+                    return result;
+                }
             }
             timeout = waiter.as_mut().wait(timeout);
         }
+    }
+
+    /// Whether an attempt would find nothing but a reason to wait.
+    fn is_idle(&self, request: &Request<'_>) -> bool {
+        let channel = &self.incoming(request.side).channel;
+        let consumed = channel.consumed();
+        let word = channel.observe();
+        word.unread(consumed) == Some(0)
+            && close::read_end(word) == ReadEnd::Open
+            && !word.has(Flags::RX_CLOSED)
+            && !request.sk.has_err()
+            && !request.sk.shutdown_mask().rcv()
+            && signal_error(Timeout::FOREVER).is_none()
     }
 
     /// Waits for the next message without sleeping, for the time `SO_BUSY_POLL` allows and as long
@@ -160,21 +176,8 @@ impl Connection {
         if budget.is_zero() {
             return;
         }
-        let channel = &self.incoming(request.side).channel;
         let start = Instant::<Monotonic>::now();
-        // What a message that came since the last look ends, too.
-        let is_idle = || {
-            let consumed = channel.consumed();
-            let word = channel.observe();
-            word.unread(consumed) == Some(0) && close::read_end(word) == ReadEnd::Open
-        };
-        while is_idle()
-            && !request.sk.has_err()
-            && !request.sk.shutdown_mask().rcv()
-            && !need_resched()
-            && signal_error(Timeout::FOREVER).is_none()
-            && start.elapsed() < budget
-        {
+        while self.is_idle(request) && !need_resched() && start.elapsed() < budget {
             cpu_relax();
         }
     }

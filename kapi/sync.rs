@@ -11,6 +11,12 @@ use kernel::{
     ffi::c_char,
     prelude::*,
     sync::{
+        atomic::{
+            Atomic,
+            Full,
+            Relaxed, //
+        },
+        barrier::smp_mb,
         lock::{
             Backend,
             Guard,
@@ -76,6 +82,82 @@ unsafe impl Backend for SpinLockBhBackend {
     unsafe fn assert_is_held(ptr: *mut Self::State) {
         // SAFETY: The caller guarantees that `ptr` is an initialised lock.
         unsafe { bindings::spin_assert_is_held(ptr) }
+    }
+}
+
+/// A place for an object that tasks and softirqs share, and that mostly is empty: whoever looks at
+/// an empty one takes no lock.
+///
+/// As with a lock, a look that misses an object precedes its arrival: whoever brought it sees what
+/// the one who looked had done before.
+///
+/// # Context
+///
+/// Process context and softirq.
+#[pin_data]
+pub(crate) struct Slot<T> {
+    /// Whether the slot is full; changed under its lock.
+    full: Atomic<bool>,
+    #[pin]
+    object: SpinLockBh<Option<T>>,
+}
+
+impl<T: Unpin> Slot<T> {
+    /// An empty slot behind this lock, which has the caller's lock class.
+    pub(crate) fn new<E>(lock: impl PinInit<SpinLockBh<Option<T>>, E>) -> impl PinInit<Self, E> {
+        try_pin_init!(Self {
+            full: Atomic::new(false),
+            object <- lock,
+        }? E)
+    }
+
+    /// Whether something has to be looked for under the lock.
+    #[inline]
+    fn looks_full(&self) -> bool {
+        // Everything before the look: pairs with the fence in `fill()`.
+        smp_mb(Full);
+        self.full.load(Relaxed)
+    }
+
+    /// The object.
+    #[inline]
+    pub(crate) fn get(&self) -> Option<T>
+    where
+        T: Clone,
+    {
+        self.looks_full()
+            .then(|| self.object.lock().clone())
+            .flatten()
+    }
+
+    /// Takes the object out.
+    #[inline]
+    pub(crate) fn take(&self) -> Option<T> {
+        if !self.looks_full() {
+            return None;
+        }
+        let mut object = self.object.lock();
+        self.full.store(false, Relaxed);
+        object.take()
+    }
+
+    /// Puts `new` into the slot if that is empty, and `allowed` says so under its lock.
+    ///
+    /// # Errors
+    ///
+    /// The object, if not.
+    pub(crate) fn fill(&self, new: T, allowed: impl FnOnce() -> bool) -> Result<(), T> {
+        {
+            let mut object = self.object.lock();
+            if object.is_some() || !allowed() {
+                return Err(new);
+            }
+            *object = Some(new);
+            self.full.store(true, Relaxed);
+        }
+        // The object is there before anything the caller looks at next.
+        smp_mb(Full);
+        Ok(())
     }
 }
 

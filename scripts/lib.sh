@@ -41,3 +41,10 @@ digest() { sha256sum | cut -c1-16; }
 need_root() {
 	[ "$(id -u)" = 0 ] || die "this needs root (it makes a chroot and mounts)" "run it with sudo"
 }
+
+# need_matplotlib: only what draws needs it, so the lab gets it when it is first wanted.
+need_matplotlib() {
+	"$REPO/scripts/lab" enter sh -c 'python3 -c "import matplotlib" 2> /dev/null ||
+		{ apt-get -qq update && apt-get install -y -qq --no-install-recommends python3-matplotlib; } > /dev/null 2>&1' ||
+		die "matplotlib could not be installed in the lab root" "check the network"
+}

@@ -95,15 +95,14 @@ impl SmcSock {
     /// `connect()` to nowhere: dissolves the connection.
     fn disconnect(op: &Op<'_, Self>, addr: SockAddr<'_>, flags: c_int) -> Result {
         let unborn = Unborn::new()?;
-        let (offer, mode) = {
-            let mut attempt = op.attempt.lock();
+        let (offer, mode) = op.change_attempt(|attempt| {
             attempt.number = attempt.number.wrapping_add(1);
             let mode = match op.lives.mode() {
                 Some(Mode::Smcd(_)) => op.lives.renew(unborn, Mode::Tcp(Reason::Memory)),
                 _ => None,
             };
             (attempt.offer.take(), mode)
-        };
+        });
         op.retire(offer);
         op.drop_peer();
         if let Some(Mode::Smcd(end)) = mode {
@@ -142,16 +141,13 @@ impl SmcSock {
                 return Ok(false);
             }
         };
-        let surplus = {
-            let mut attempt = self.attempt.lock();
-            match &attempt.offer {
-                Some(_) => Some(offer),
-                None => {
-                    attempt.offer = Some(offer);
-                    None
-                }
+        let surplus = self.change_attempt(|attempt| match &attempt.offer {
+            Some(_) => Some(offer),
+            None => {
+                attempt.offer = Some(offer);
+                None
             }
-        };
+        });
         // Two threads connect one socket: TCP refuses one of them.
         if let Some(offer) = surplus {
             offer.retire(table);
@@ -163,8 +159,10 @@ impl SmcSock {
 
     /// Forgets the offer of a connection that is decided, failed or was dissolved.
     pub(super) fn drop_offer(&self) {
-        let offer = self.attempt.lock().offer.take();
-        self.retire(offer);
+        if self.glimpse() & 1 != 0 {
+            let offer = self.change_attempt(|attempt| attempt.offer.take());
+            self.retire(offer);
+        }
     }
 
     fn retire(&self, offer: Option<Arc<Offer>>) {
@@ -193,7 +191,7 @@ impl SmcSock {
     }
 
     /// What the socket is in an attempt to connect.
-    fn standing_in<'a>(op: &'a Op<'_, Self>, attempt: u32) -> Standing<'a> {
+    fn standing_in<'a>(op: &'a Op<'_, Self>, attempt: u64) -> Standing<'a> {
         if let Some(peer) = op.peer() {
             return Self::heard(op, &peer, attempt);
         }
@@ -235,7 +233,7 @@ impl SmcSock {
     }
 
     /// Takes the client's end of a matched pair; whether this call did, or nobody can.
-    fn join(op: &Op<'_, Self>, offer: &Arc<Offer>, attempt: u32) -> bool {
+    fn join(op: &Op<'_, Self>, offer: &Arc<Offer>, attempt: u64) -> bool {
         let Ok(lo) = lo() else {
             return false;
         };

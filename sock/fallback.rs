@@ -24,7 +24,7 @@ use kernel::{
 
 impl SmcSock {
     /// Makes the connection of an attempt TCP for good.
-    pub(super) fn fall_back(&self, sk: &Sk, reason: Reason, attempt: u32) {
+    pub(super) fn fall_back(&self, sk: &Sk, reason: Reason, attempt: u64) {
         self.decide(sk, Mode::Tcp(reason), attempt);
     }
 

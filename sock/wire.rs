@@ -40,7 +40,7 @@ use kernel::{
 impl SmcSock {
     /// The wire handshake of a connection that is on its way.
     pub(super) fn peer(&self) -> Option<Arc<Peer>> {
-        self.peer.lock().clone()
+        self.peer.get()
     }
 
     /// The code with which the peer declined, or 0.
@@ -88,22 +88,15 @@ impl SmcSock {
     pub(super) fn converse(&self, outer: &Sk, inner: &Sk, flags: Flags) -> Result {
         let lo = lo()?;
         let peer = Peer::client(&lo.wire, inner, outer, flags)?;
-        let first = {
-            let mut slot = self.peer.lock();
-            let first = slot.is_none() && self.mode().is_none();
-            if first {
-                *slot = Some(peer.clone());
-            }
-            first
-        };
-        if first {
+        let first = self.peer.fill(peer.clone(), || self.mode().is_none());
+        if first.is_ok() {
             Peer::kick(&peer, &lo.queue);
         }
         Ok(())
     }
 
     /// What the handshake over the wire says of the socket.
-    pub(super) fn heard<'a>(op: &'a Op<'_, Self>, peer: &Peer, attempt: u32) -> Standing<'a> {
+    pub(super) fn heard<'a>(op: &'a Op<'_, Self>, peer: &Peer, attempt: u64) -> Standing<'a> {
         match peer.outcome() {
             None => return Standing::Pending,
             Some(Outcome::Smcd(end)) => {
@@ -131,13 +124,13 @@ impl SmcSock {
     /// Gives an accepted socket the handshake of its child, which may be over.
     pub(super) fn adopt(&self, sk: &Sk, peer: Arc<Peer>) {
         peer.adopt(sk);
-        *self.peer.lock() = Some(peer);
+        // It is new, so there is none.
+        let _ = self.peer.fill(peer, || true);
     }
 
     /// Forgets the wire handshake of a connection that is decided, failed or was dissolved.
     pub(super) fn drop_peer(&self) {
-        let peer = self.peer.lock().take();
-        if let Some(peer) = peer {
+        if let Some(peer) = self.peer.take() {
             Peer::abandon(&peer);
         }
     }

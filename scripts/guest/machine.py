@@ -124,11 +124,11 @@ class Machine:
                 "-chardev", f"file,id=console,path={self.path('console')}", "-serial", "chardev:console"]
         if args.icount:
             argv += ["-accel", "tcg", "-icount", "shift=0,sleep=off", "-rtc", "clock=vm,base=2026-01-01",
-                     "-seed", "1", "-cpu", "max,-erms,-fsrm,-la57"]
+                     "-seed", "1", "-cpu", "max,-erms,-fsrm,-fsrs,-la57"]
         elif args.accel == "kvm":
             argv += ["-accel", "kvm", "-cpu", "host"]
         else:
-            argv += ["-accel", "tcg,thread=multi", "-cpu", "max,-erms,-fsrm,-la57"]
+            argv += ["-accel", "tcg,thread=multi", "-cpu", "max,-erms,-fsrm,-fsrs,-la57"]
         if args.link:
             name, side = args.link.split(":")
             here, there = (1, 2) if side == "a" else (2, 1)
