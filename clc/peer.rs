@@ -466,6 +466,11 @@ impl Peer {
                     }
                     Err(err) => Event::Failed(err),
                 },
+                Action::Locate(subnets) => Event::Located(
+                    subnets
+                        .iter()
+                        .any(|(subnet, len)| self.sk.has_subnet(subnet, len)),
+                ),
                 Action::Prepare(terms) => self.prepare(talk, lo, &terms),
                 Action::Claim(accept) => self.claim(talk, lo, &accept),
                 Action::Established { send } => {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
+#include <linux/inetdevice.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
+#include <net/addrconf.h>
 #include <net/inet_sock.h>
 #include <net/ip.h>
 #include <net/ipv6.h>
@@ -39,6 +41,49 @@ struct in6_addr *rust_helper_sk_v6_rcv_saddr(struct sock *sk)
 struct in6_addr *rust_helper_sk_v6_daddr(struct sock *sk)
 {
 	return &sk->sk_v6_daddr;
+}
+
+/* The device to which a socket's packets go. The caller holds the RCU read lock. */
+static struct net_device *sk_dst_dev(struct sock *sk)
+{
+	struct dst_entry *dst = __sk_dst_get(sk);
+
+	return dst ? dst_dev_rcu(dst) : NULL;
+}
+
+bool rust_helper_sk_dev_has_subnet(struct sock *sk, u32 subnet, u8 len)
+{
+	struct net_device *dev = sk_dst_dev(sk);
+	struct in_device *in_dev = dev ? __in_dev_get_rcu(dev) : NULL;
+	const struct in_ifaddr *ifa;
+
+	if (!in_dev)
+		return false;
+	in_dev_for_each_ifa_rcu(ifa, in_dev) {
+		if (inet_mask_len(ifa->ifa_mask) == len &&
+		    inet_ifa_match((__force __be32)subnet, ifa))
+			return true;
+	}
+	return false;
+}
+
+bool rust_helper_sk_dev_has_subnet6(struct sock *sk, const void *prefix, u8 len)
+{
+	struct net_device *dev = sk_dst_dev(sk);
+	struct inet6_dev *in6_dev = dev ? __in6_dev_get(dev) : NULL;
+	struct inet6_ifaddr *ifa;
+	struct in6_addr subnet;
+
+	/* It comes from a message and may not be aligned. */
+	memcpy(&subnet, prefix, sizeof(subnet));
+	if (!in6_dev)
+		return false;
+	list_for_each_entry_rcu(ifa, &in6_dev->addr_list, if_list) {
+		if (!(ipv6_addr_type(&ifa->addr) & IPV6_ADDR_LINKLOCAL) &&
+		    ifa->prefix_len == len && ipv6_prefix_equal(&ifa->addr, &subnet, len))
+			return true;
+	}
+	return false;
 }
 
 /* As inet_create() initialises a socket, where this module has to do it itself. */

@@ -50,6 +50,8 @@ pub(crate) enum Reason {
     ModeUnsupported,
     /// A socket option was set that SMC cannot keep: TCP fast open.
     OptionUnsupported,
+    /// The peer is in another subnet than this host, which version 1 does not allow.
+    OtherSubnet,
     /// The peer goes on with a link group that is not known here.
     OutOfSync,
     /// The peer declined.
@@ -72,6 +74,7 @@ impl Reason {
             Self::TooFewLinks => 0x0303_000b,
             Self::ModeUnsupported => 0x0304_0000,
             Self::OptionUnsupported => 0x0306_0000,
+            Self::OtherSubnet => 0x0307_0000,
             Self::OutOfSync => 0x0400_0000,
             Self::PeerDeclined => 0x0500_0000,
         }

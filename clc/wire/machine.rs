@@ -28,7 +28,10 @@ use super::{
         Decline,
         Reason, //
     },
-    proposal::Proposal,
+    proposal::{
+        Proposal,
+        Subnets, //
+    },
     Gid,
     Header,
     Kind,
@@ -75,6 +78,8 @@ pub(crate) enum Event<'a> {
     Failed(Error),
     /// [`WAIT_SECONDS`] have passed since the machine began or last had something sent.
     Timeout,
+    /// Whether one of the subnets of [`Action::Locate`] is this host's.
+    Located(bool),
     /// What [`Action::Prepare`] or [`Action::Claim`] asked for is done.
     Ready(Offer),
     /// It cannot be done.
@@ -88,6 +93,9 @@ pub(crate) enum Action {
     Wait,
     /// Sends a message, starts the time anew and waits.
     Send(Packet),
+    /// Server: looks for an address in one of these subnets, with a prefix of the same length, at
+    /// the device to which the client's packets go, and answers at once.
+    Locate(Subnets),
     /// Server: makes a connection for these terms and answers at once.
     Prepare(Terms),
     /// Client: takes the client's end of the connection behind the server's token and answers at
@@ -134,6 +142,22 @@ pub(crate) struct Terms {
     version: Version,
 }
 
+/// Why a proposal is declined: where this host is in one of the client's subnets, and else.
+#[derive(Clone, Copy, Debug)]
+struct Refusal {
+    near: Reason,
+    far: Reason,
+}
+
+impl From<Reason> for Refusal {
+    fn from(reason: Reason) -> Self {
+        Self {
+            near: reason,
+            far: reason,
+        }
+    }
+}
+
 /// What this end names to the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offer {
@@ -157,6 +181,8 @@ pub(crate) struct Machine {
 enum State {
     /// Server: the proposal.
     Proposal,
+    /// Server: its owner, for where a client of this version is.
+    Locating(Refusal, Version),
     /// Server: its owner, for a connection.
     Preparing(Terms),
     /// Server: the confirm to this accept.
@@ -176,7 +202,7 @@ impl State {
             Self::Proposal => Some(Kind::Proposal),
             Self::Accept => Some(Kind::Accept),
             Self::Confirm(_) => Some(Kind::Confirm),
-            Self::Preparing(_) | Self::Claiming(..) | Self::Over => None,
+            Self::Locating(..) | Self::Preparing(_) | Self::Claiming(..) | Self::Over => None,
         }
     }
 }
@@ -264,6 +290,7 @@ impl Machine {
             Event::Timeout => Action::Wait,
             Event::Failed(_) if matches!(self.state, State::Over) => Action::Wait,
             Event::Failed(error) => Action::Fail(error),
+            Event::Located(near) => self.located(near),
             Event::Ready(offer) => self.ready(offer),
             Event::Refused(reason) => self.refused(reason),
         };
@@ -327,7 +354,9 @@ impl Machine {
             (State::Accept | State::Confirm(_), false) => Action::Fail(ECONNRESET),
             (State::Proposal | State::Accept | State::Confirm(_), true) => Action::Fail(EPROTO),
             // The answer comes first; the end will be seen again.
-            (State::Preparing(_) | State::Claiming(..) | State::Over, _) => Action::Wait,
+            (State::Locating(..) | State::Preparing(_) | State::Claiming(..) | State::Over, _) => {
+                Action::Wait
+            }
         }
     }
 
@@ -353,7 +382,13 @@ impl Machine {
                         self.state = State::Preparing(terms);
                         Action::Prepare(terms)
                     }
-                    Err(reason) => decline(reason, proposal.version()),
+                    Err(refusal) => match proposal.subnets() {
+                        Some(subnets) if refusal.near != refusal.far => {
+                            self.state = State::Locating(refusal, proposal.version());
+                            Action::Locate(subnets)
+                        }
+                        _ => decline(refusal.near, proposal.version()),
+                    },
                 })
             }
             State::Accept => {
@@ -372,9 +407,8 @@ impl Machine {
                 }
                 let eid = self.host.eids.negotiate([accept.eid]);
                 Ok(match eid {
-                    _ if !accept.is_from(self.host.gid) => {
-                        decline(Reason::NoCommonDevice, header.version)
-                    }
+                    // As in C, a buffer that cannot be attached to is one without memory.
+                    _ if !accept.is_from(self.host.gid) => decline(Reason::Memory, header.version),
                     None => decline(Reason::NoSmcdDevice, header.version),
                     Some(eid) => {
                         self.state = State::Claiming(accept, eid);
@@ -397,7 +431,18 @@ impl Machine {
                 }
                 Ok(Action::Established { send: None })
             }
-            State::Preparing(_) | State::Claiming(..) | State::Over => Ok(Action::Wait),
+            State::Locating(..) | State::Preparing(_) | State::Claiming(..) | State::Over => {
+                Ok(Action::Wait)
+            }
+        }
+    }
+
+    /// The owner knows where the client is.
+    fn located(&self, is_near: bool) -> Action {
+        match self.state {
+            State::Locating(refusal, version) if is_near => decline(refusal.near, version),
+            State::Locating(refusal, version) => decline(refusal.far, version),
+            _ => Action::Wait,
         }
     }
 
@@ -419,7 +464,7 @@ impl Machine {
                     send: Some(confirm.encode(Kind::Confirm)),
                 }
             }
-            State::Proposal | State::Accept | State::Confirm(_) | State::Over => Action::Wait,
+            _ => Action::Wait,
         }
     }
 
@@ -428,7 +473,7 @@ impl Machine {
         match &self.state {
             State::Preparing(terms) => decline(reason, terms.version),
             State::Claiming(..) => decline(reason, Version::V2),
-            State::Proposal | State::Accept | State::Confirm(_) | State::Over => Action::Wait,
+            _ => Action::Wait,
         }
     }
 }
@@ -439,14 +484,10 @@ impl Host {
     /// Follows `smc_listen_v2_check()` and `smc_listen_find_device()` of a host that has the
     /// loopback device only, so that a client reads the same reason from either.
     ///
-    /// One step is left out: C also compares the subnets that a client of version 1 names with its
-    /// own, and says `SMC_CLC_DECL_DIFFPREFIX` where they differ. No device here could use the
-    /// answer, so all clients hear what those in the same subnet do.
-    ///
     /// # Errors
     ///
     /// The reason to decline.
-    fn terms(&self, proposal: &Proposal<'_>) -> Result<Terms, Reason> {
+    fn terms(&self, proposal: &Proposal<'_>) -> Result<Terms, Refusal> {
         let (v1, v2) = (proposal.v1(), proposal.v2());
         let has_eid = proposal.eids().next().is_some();
         let smcd = match v2 {
@@ -462,10 +503,10 @@ impl Host {
         }
         if smcr && proposal.release() >= 1 {
             if proposal.max_conns() < MIN_CONNS {
-                return Err(Reason::TooFewConnections);
+                return Err(Reason::TooFewConnections.into());
             }
             if proposal.max_links() < MIN_LINKS {
-                return Err(Reason::TooFewLinks);
+                return Err(Reason::TooFewLinks.into());
             }
         }
 
@@ -489,7 +530,14 @@ impl Host {
             _ if v1.has_r() || v2.has_r() => Reason::NoDevice,
             _ => Reason::NoSmcdDevice,
         };
-        Err(first.unwrap_or(missing))
+        Err(Refusal {
+            near: first.unwrap_or(missing),
+            // Devices of version 1 are not looked for on behalf of another subnet.
+            far: match first {
+                Some(reason) if !v1.has_r() && !v2.has_r() => reason,
+                _ => Reason::OtherSubnet,
+            },
+        })
     }
 
     /// What this host says about a buffer of its own.

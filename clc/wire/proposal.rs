@@ -26,6 +26,7 @@ use crate::clc::eid::{
     self,
     Eid, //
 };
+use core::net::IpAddr;
 
 /// The header and the client's identity for RDMA; `struct smc_clc_msg_proposal`.
 const BASE: usize = 40;
@@ -46,6 +47,10 @@ const TRAILER: usize = EYECATCHER.len();
 
 /// The most IPv6 prefixes, UEIDs, or GIDs in a proposal.
 const MAX_ENTRIES: u8 = 8;
+
+/// In the IP area: the length of the IPv4 prefix, and the number of IPv6 prefixes.
+const PREFIX_LEN: usize = 4;
+const PREFIX6_COUNT: usize = PREFIX - 1;
 
 /// The offset of the field that holds the IP area's offset, which counts from [`BASE`].
 const IP_OFFSET: usize = 38;
@@ -70,6 +75,18 @@ const MAX_CONNS: usize = V2D_ORIGIN + 16;
 /// The length of a proposal as it is sent with this many UEIDs.
 pub(super) const fn sent_len(eids: usize) -> usize {
     BASE + SMCD + V2 + eid::LEN * eids + V2D + 2 * GID_CHID + TRAILER
+}
+
+/// The subnets of a client, each an address in it and the length of its prefix in bits, which may
+/// be any number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Subnets([Option<(IpAddr, u8)>; 8]);
+
+impl Subnets {
+    /// The subnets.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (IpAddr, u8)> + '_ {
+        self.0.iter().flatten().copied()
+    }
 }
 
 /// A valid proposal.
@@ -151,7 +168,7 @@ impl<'a> Proposal<'a> {
             return Err(Malformed);
         }
         // Looked at even if there is no such area, and then it is another area's byte.
-        let prefixes = fields.byte(BASE + ip_offset + PREFIX - 1);
+        let prefixes = fields.byte(BASE + ip_offset + PREFIX6_COUNT);
         if prefixes > MAX_ENTRIES {
             return Err(Malformed);
         }
@@ -196,6 +213,26 @@ impl<'a> Proposal<'a> {
     /// The transports offered in version 2.
     pub(crate) fn v2(&self) -> Modes {
         self.v2.map_or(Modes::None, |v2| v2.modes)
+    }
+
+    /// The subnets that version 1 asks for: one of IPv4, or else all of IPv6.
+    pub(crate) fn subnets(&self) -> Option<Subnets> {
+        if self.v1 == Modes::None {
+            return None;
+        }
+        let at = BASE + usize::from(self.fields.be16(IP_OFFSET));
+        let count = usize::from(self.fields.byte(at + PREFIX6_COUNT));
+        let mut subnets = [None; 8];
+        if let (0, [first, ..]) = (count, &mut subnets) {
+            let subnet: [u8; 4] = self.fields.array(at);
+            *first = Some((subnet.into(), self.fields.byte(at + PREFIX_LEN)));
+        }
+        for (i, subnet) in subnets.iter_mut().enumerate().take(count) {
+            let at = at + PREFIX + PREFIX6 * i;
+            let prefix: [u8; 16] = self.fields.array(at);
+            *subnet = Some((prefix.into(), self.fields.byte(at + PREFIX6 - 1)));
+        }
+        Some(Subnets(subnets))
     }
 
     /// The release of version 2 that the client speaks; 0 in version 1.

@@ -7,6 +7,11 @@ use super::super::{
     bindings,
     sock::Sk, //
 };
+use core::net::IpAddr;
+use kernel::{
+    ffi::c_void,
+    sync::rcu, //
+};
 
 /// The address of one end of a connection, port in network order.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -90,6 +95,33 @@ impl Sk {
                 // SAFETY: Both point into the socket.
                 let addrs = addrs.map(|addr| unsafe { addr.cast::<[u8; 16]>().read_unaligned() });
                 Tuple::V6 { addrs, ports }
+            }
+        }
+    }
+    /// Whether the device to which a TCP socket's packets go has an address in a subnet, with a
+    /// prefix of exactly this length in bits.
+    ///
+    /// # Context
+    ///
+    /// Process context and softirq.
+    pub(crate) fn has_subnet(&self, subnet: IpAddr, len: u8) -> bool {
+        let _rcu = rcu::read_lock();
+        match subnet {
+            IpAddr::V4(subnet) => {
+                let subnet = u32::from_ne_bytes(subnet.octets());
+                // SAFETY: A live socket; RCU protects its route, the device and the addresses.
+                unsafe { bindings::sk_dev_has_subnet(self.as_ptr(), subnet, len) }
+            }
+            IpAddr::V6(subnet) => {
+                let subnet = subnet.octets();
+                // SAFETY: As above; an address has sixteen bytes, and the function only reads them.
+                unsafe {
+                    bindings::sk_dev_has_subnet6(
+                        self.as_ptr(),
+                        subnet.as_ptr().cast::<c_void>(),
+                        len,
+                    )
+                }
             }
         }
     }

@@ -91,11 +91,16 @@ pub fn conversation(data: &[u8]) {
             }
             Want::Nothing => panic!("a machine that has not ended wants something"),
         };
+        if matches!(action, Action::Locate(_)) {
+            action = machine.step(Event::Located(choice & 2 != 0));
+        }
         if matches!(action, Action::Prepare(_) | Action::Claim(_)) {
             action = machine.step(Event::Ready(offer));
         }
         match action {
-            Action::Prepare(_) | Action::Claim(_) => panic!("one question, one answer"),
+            Action::Locate(_) | Action::Prepare(_) | Action::Claim(_) => {
+                panic!("one question, one answer")
+            }
             Action::Send(_) => {}
             Action::Wait if machine.want() != want => {}
             Action::Wait => break machine.step(Event::Closed),

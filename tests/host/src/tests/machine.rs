@@ -65,6 +65,9 @@ fn tcp(reason: Reason) -> Option<End> {
 struct Peer {
     machine: Machine,
     offer: Result<Offer, Reason>,
+    /// Whether this host is in a client's subnet, and whether the machine has asked.
+    near: bool,
+    located: bool,
     inbox: VecDeque<u8>,
     sent: Vec<u8>,
     end: Option<End>,
@@ -77,6 +80,8 @@ impl Peer {
         Self {
             machine,
             offer: Ok(offer),
+            near: true,
+            located: false,
             inbox: VecDeque::new(),
             sent: Vec::new(),
             end: None,
@@ -109,6 +114,12 @@ impl Peer {
         loop {
             let (send, end) = match action {
                 Action::Wait => return,
+                Action::Locate(_) => {
+                    assert!(!self.located, "a machine asks once");
+                    self.located = true;
+                    action = self.machine.step(Event::Located(self.near));
+                    continue;
+                }
                 Action::Send(packet) => (Some(packet), None),
                 Action::Prepare(_) | Action::Claim(_) => {
                     action = self.machine.step(match self.offer {
@@ -442,6 +453,34 @@ fn server_declines_what_it_cannot_do() {
 }
 
 #[test]
+fn server_looks_for_devices_of_version_1_only_in_its_subnet() {
+    for (message, reason, located, version) in [
+        (proposal_v1(), Reason::OtherSubnet, true, 1),
+        (proposal_of(0x00), Reason::OtherSubnet, true, 2),
+        (proposal_of(0x08), Reason::OtherSubnet, true, 2),
+        (proposal_of(0x09), Reason::OtherSubnet, true, 2),
+        (proposal_of(0x0f), Reason::OtherSubnet, true, 2),
+        // Version 2 has the last word where no RDMA is to be looked for.
+        (proposal_of(0x05), Reason::NoCommonDevice, false, 2),
+        // There is nothing of version 1.
+        (proposal_of(0x02), Reason::NoDevice, false, 2),
+        (proposal_of(0x0e), Reason::NoCommonDevice, false, 2),
+    ] {
+        let mut server = Peer::server();
+        server.near = false;
+        server.hears(&message);
+        assert_eq!(server.end, tcp(reason));
+        assert_eq!(server.located, located);
+        let code = format!("{:08x}", reason.code());
+        let expected = match version {
+            1 => decline_v1(&code),
+            _ => decline(&code),
+        };
+        assert_eq!(server.sent, expected);
+    }
+}
+
+#[test]
 fn server_without_room_declines() {
     let mut server = Peer::server();
     server.offer = Err(Reason::Memory);
@@ -469,7 +508,7 @@ fn client_declines_what_it_did_not_propose() {
         (known_group, Reason::OutOfSync, out_of_sync),
         (v1, Reason::ModeUnsupported, decline_v1("03040000")),
         (rdma, Reason::ModeUnsupported, decline("03040000")),
-        (stranger, Reason::NoCommonDevice, decline("03030007")),
+        (stranger, Reason::Memory, decline("01010000")),
         (other_eid, Reason::NoSmcdDevice, decline("03030001")),
     ] {
         let (_, mut client) = waiting().into_iter().nth(1).unwrap();
@@ -681,6 +720,7 @@ enum Happening {
     Closed,
     Failed,
     Timeout,
+    Located,
     Ready,
     Refused,
 }
@@ -712,6 +752,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         1 => Just(Happening::Closed),
         1 => Just(Happening::Failed),
         1 => Just(Happening::Timeout),
+        1 => Just(Happening::Located),
         2 => Just(Happening::Ready),
         1 => Just(Happening::Refused),
     ]
@@ -737,6 +778,7 @@ proptest! {
                 Happening::Closed => Event::Closed,
                 Happening::Failed => Event::Failed(ECONNRESET),
                 Happening::Timeout => Event::Timeout,
+                Happening::Located => Event::Located(true),
                 Happening::Ready => Event::Ready(SERVER_OFFER),
                 Happening::Refused => Event::Refused(Reason::Memory),
             });

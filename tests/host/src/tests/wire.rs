@@ -32,6 +32,11 @@ use crate::{
     judge, //
 };
 use proptest::prelude::*;
+use std::net::{
+    IpAddr,
+    Ipv4Addr,
+    Ipv6Addr, //
+};
 
 const HOSTNAME: [u8; 32] = *b"node                            ";
 
@@ -148,6 +153,26 @@ fn proposals_of_other_clients_are_valid() {
     assert_eq!(proposal.version(), Version::V1);
     assert_eq!((proposal.v1(), proposal.v2()), (Modes::R, Modes::None));
     assert_eq!(proposal.eids().count(), 0);
+}
+
+#[test]
+fn subnets_are_version_1s() {
+    let subnets = |message: &[u8]| -> Vec<(IpAddr, u8)> {
+        let proposal = parse_proposal(message).unwrap();
+        proposal.subnets().unwrap().iter().collect()
+    };
+    let ipv4 = [(Ipv4Addr::new(192, 168, 0, 0).into(), 24)];
+    assert_eq!(subnets(&proposal_v1()), ipv4);
+    assert_eq!(subnets(&large_proposal(0, 1, 1)), ipv4);
+    // IPv6 has the last word.
+    let ipv6 = (Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0).into(), 64);
+    assert_eq!(subnets(&large_proposal(8, 8, 8)), [ipv6; 8]);
+    let mut message = large_proposal(2, 1, 1);
+    message[40 + 40 + 8 + 17 + 1] = 0x01;
+    message[40 + 40 + 8 + 17 + 16] = 255;
+    let other = (Ipv6Addr::new(0xfd01, 0, 0, 0, 0, 0, 0, 0).into(), 255);
+    assert_eq!(subnets(&message), [ipv6, other]);
+    assert_eq!(parse_proposal(&proposal()).unwrap().subnets(), None);
 }
 
 #[test]
@@ -288,6 +313,7 @@ fn decline_is_what_c_sends() {
         (Reason::NoUeid, "03030008"),
         (Reason::TooFewConnections, "0303000a"),
         (Reason::TooFewLinks, "0303000b"),
+        (Reason::OtherSubnet, "03070000"),
         (Reason::ModeUnsupported, "03040000"),
         (Reason::OptionUnsupported, "03060000"),
         (Reason::PeerDeclined, "05000000"),
