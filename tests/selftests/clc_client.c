@@ -5,10 +5,13 @@
  * 1. It proposes what C proposes with loopback only, byte for byte.
  * 2. A server that declines, or does not say SMC, is talked to over TCP.
  * 3. A server that accepts what it cannot have is declined and talked to over
- *    TCP: another host's GID, a token that nobody has, a mode nobody proposed.
+ *    TCP: another host's GID, a token that nobody has, a link group that was not
+ *    made, a mode nobody proposed.
  * 4. One that echoes the option and speaks something else, sends malformed
  *    answers, hangs up or is silent, ends in one clear error in bounded time.
  * 5. A non-blocking connect ends the same way.
+ *
+ * With SMC_TEST_C=1 C's stack is expected instead, which differs in its EID only.
  */
 
 #include <arpa/inet.h>
@@ -193,13 +196,12 @@ TEST_F(clc_client, server_on_another_host_is_declined)
 {
 	struct clc_msg accept;
 
-	if (smc_parameter("SMC_TEST_C", 0))
-		SKIP(return, "C has no reason of its own");
 	if (!clc_option_known())
 		SKIP(return, "the kernel has no SMC option (CONFIG_SMC=m)");
 	start_smc(_metadata, self, CLC_SMC);
 	accept = clc_accept(2, (const uint8_t *)"0123456789abcdef", self->proposal.byte + 120);
-	declines(_metadata, self, &accept, 0x03030007);
+	/* There is no reason for it alone: the DMB cannot be had. */
+	declines(_metadata, self, &accept, 0x01010000);
 }
 
 TEST_F(clc_client, server_with_a_token_of_nobody_is_declined)
@@ -213,6 +215,29 @@ TEST_F(clc_client, server_with_a_token_of_nobody_is_declined)
 	proposed_gid(&self->proposal, gid);
 	accept = clc_accept(2, gid, self->proposal.byte + 120);
 	declines(_metadata, self, &accept, 0x01010000);
+}
+
+TEST_F(clc_client, server_that_goes_on_with_a_link_group_is_declined_as_out_of_sync)
+{
+	uint8_t decline[44], gid[16];
+	struct clc_msg accept;
+
+	if (!clc_option_known())
+		SKIP(return, "the kernel has no SMC option (CONFIG_SMC=m)");
+	start_smc(_metadata, self, CLC_SMC);
+	memcpy(gid, "0123456789abcdef", sizeof(gid));
+	accept = clc_accept(2, gid, self->proposal.byte + 120);
+	/* No first contact, and not what comes with it. */
+	accept.byte[7] &= ~0x08;
+	accept.len = 78;
+	clc_set16(&accept, 5, accept.len);
+	memcpy(accept.byte + 74, "\xe2\xd4\xc3\xc4", 4);
+	ASSERT_EQ(0, clc_peer_send_msg(&self->peer, &accept));
+	ASSERT_EQ(44, clc_peer_recv(&self->peer, decline, 44, CLC_LIMIT_MS));
+	EXPECT_EQ(4, CLC_TYPE(decline));
+	EXPECT_EQ(0x28, decline[7]);
+	EXPECT_EQ(0x04000000, CLC_DIAGNOSIS(decline));
+	talks(_metadata, self, 0x04000000);
 }
 
 TEST_F(clc_client, server_that_chooses_what_was_not_proposed_is_declined)

@@ -450,6 +450,38 @@ struct clc_msg clc_proposal_all(void)
 	return msg;
 }
 
+struct clc_msg clc_proposal_v1(const char *subnet)
+{
+	return clc_bytes("e2d4c3d9 01 0034 10 'sys-id-8' 01*16 02*6 0000 ", subnet, "0000 00 ",
+			 "e2d4c3d9");
+}
+
+struct clc_msg clc_proposal_v2(uint8_t modes, const char *eids, const char *gids)
+{
+	struct clc_msg eid = clc_bytes(eids), gid = clc_bytes(gids ? gids : "");
+	struct clc_msg msg = clc_bytes("e2d4c3d9 01 0000 20 00*8 00*16 00*6 0000 ",
+				       "00*8 0000 001c 00*28 ",
+				       "00 00 00 10 0000 0000 03*16 ff 02 0001 00*12 ",
+				       eids, gids ? "00*32 00*16 " : "", gids ? gids : "",
+				       "e2d4c3d9");
+
+	msg.byte[7] |= modes;
+	msg.byte[80] = eid.len / 32;
+	msg.byte[81] = gid.len / 10;
+	if (gids)
+		clc_set16(&msg, 86, 32 + eid.len);
+	clc_set16(&msg, 5, msg.len);
+	return msg;
+}
+
+struct clc_msg clc_change(struct clc_msg msg, size_t at, const char *text)
+{
+	struct clc_msg part = clc_bytes(text);
+
+	memcpy(msg.byte + at, part.byte, part.len);
+	return msg;
+}
+
 struct clc_msg clc_decline(uint32_t reason, bool out_of_sync)
 {
 	struct clc_msg msg = clc_bytes("e2d4c3d9 04 002c 20 00*8 00*4 20 00*3 00*16 e2d4c3d9");

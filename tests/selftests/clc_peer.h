@@ -87,6 +87,15 @@ int clc_peer_send_msg(struct clc_peer *peer, const struct clc_msg *msg);
 struct clc_msg clc_proposal(void);
 /* A proposal of a client with RDMA, native devices, and IPv6 prefixes as well. */
 struct clc_msg clc_proposal_all(void);
+/* A proposal of version 1 for RDMA: the address and length of its subnet. */
+struct clc_msg clc_proposal_v1(const char *subnet);
+/*
+ * A proposal with version 2 only: the modes are the lower half of the last byte
+ * of the header, and there is an area for SMC-D if there are GIDs.
+ */
+struct clc_msg clc_proposal_v2(uint8_t modes, const char *eids, const char *gids);
+/* The message with other bytes from @at on. */
+struct clc_msg clc_change(struct clc_msg msg, size_t at, const char *text);
 /* A decline; out of sync sets the first-contact bit. */
 struct clc_msg clc_decline(uint32_t reason, bool out_of_sync);
 /* An answer of type 2 (accept) or 3 (confirm) that names this GID and EID. */

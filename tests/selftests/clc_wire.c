@@ -10,6 +10,9 @@
  * 4. Data sent, and the end of it, before accept() arrives.
  * 5. A listener that goes away resets those it has not accepted.
  * 6. Many at once.
+ *
+ * With SMC_TEST_C=1 C's stack is expected instead, which is not TCP's equal in
+ * two of these: see the reasons of what is skipped then.
  */
 
 #include <errno.h>
@@ -149,6 +152,8 @@ TEST_F(clc_wire, closing_the_listener_resets_who_is_not_accepted)
 	char byte;
 	int fd;
 
+	if (smc_parameter("SMC_TEST_C", 0))
+		SKIP(return, "C's client reads the end of the stream");
 	fd = client(0);
 	ASSERT_LE(0, fd);
 	close(self->listener);
@@ -162,6 +167,8 @@ TEST_F(clc_wire, handshake_is_cut_off_by_close)
 {
 	int fd[2];
 
+	if (smc_parameter("SMC_TEST_C", 0))
+		SKIP(return, "C's accept() does not return a child whose client has gone");
 	for (int i = 0; i < 20; i++) {
 		fd[0] = client(SOCK_NONBLOCK);
 		ASSERT_LE(0, fd[0]);
