@@ -142,21 +142,19 @@ pub(crate) struct Terms {
     version: Version,
 }
 
-/// Why a proposal is declined.
-enum Refusal {
-    /// For this reason.
-    Always(Reason),
-    /// For one of two reasons, by whether this host is in one of the client's subnets.
-    By {
-        subnets: Subnets,
-        near: Reason,
-        far: Reason,
-    },
+/// Why a proposal is declined: where this host is in one of the client's subnets, and else.
+#[derive(Clone, Copy, Debug)]
+struct Refusal {
+    near: Reason,
+    far: Reason,
 }
 
 impl From<Reason> for Refusal {
     fn from(reason: Reason) -> Self {
-        Self::Always(reason)
+        Self {
+            near: reason,
+            far: reason,
+        }
     }
 }
 
@@ -183,12 +181,8 @@ pub(crate) struct Machine {
 enum State {
     /// Server: the proposal.
     Proposal,
-    /// Server: its owner, for the reason to decline: where the client is near, or else.
-    Locating {
-        near: Reason,
-        far: Reason,
-        version: Version,
-    },
+    /// Server: its owner, for where a client of this version is.
+    Locating(Refusal, Version),
     /// Server: its owner, for a connection.
     Preparing(Terms),
     /// Server: the confirm to this accept.
@@ -208,7 +202,7 @@ impl State {
             Self::Proposal => Some(Kind::Proposal),
             Self::Accept => Some(Kind::Accept),
             Self::Confirm(_) => Some(Kind::Confirm),
-            Self::Locating { .. } | Self::Preparing(_) | Self::Claiming(..) | Self::Over => None,
+            Self::Locating(..) | Self::Preparing(_) | Self::Claiming(..) | Self::Over => None,
         }
     }
 }
@@ -360,10 +354,9 @@ impl Machine {
             (State::Accept | State::Confirm(_), false) => Action::Fail(ECONNRESET),
             (State::Proposal | State::Accept | State::Confirm(_), true) => Action::Fail(EPROTO),
             // The answer comes first; the end will be seen again.
-            (
-                State::Locating { .. } | State::Preparing(_) | State::Claiming(..) | State::Over,
-                _,
-            ) => Action::Wait,
+            (State::Locating(..) | State::Preparing(_) | State::Claiming(..) | State::Over, _) => {
+                Action::Wait
+            }
         }
     }
 
@@ -389,15 +382,13 @@ impl Machine {
                         self.state = State::Preparing(terms);
                         Action::Prepare(terms)
                     }
-                    Err(Refusal::Always(reason)) => decline(reason, proposal.version()),
-                    Err(Refusal::By { subnets, near, far }) => {
-                        self.state = State::Locating {
-                            near,
-                            far,
-                            version: proposal.version(),
-                        };
-                        Action::Locate(subnets)
-                    }
+                    Err(refusal) => match proposal.subnets() {
+                        Some(subnets) if refusal.near != refusal.far => {
+                            self.state = State::Locating(refusal, proposal.version());
+                            Action::Locate(subnets)
+                        }
+                        _ => decline(refusal.near, proposal.version()),
+                    },
                 })
             }
             State::Accept => {
@@ -440,7 +431,7 @@ impl Machine {
                 }
                 Ok(Action::Established { send: None })
             }
-            State::Locating { .. } | State::Preparing(_) | State::Claiming(..) | State::Over => {
+            State::Locating(..) | State::Preparing(_) | State::Claiming(..) | State::Over => {
                 Ok(Action::Wait)
             }
         }
@@ -449,8 +440,8 @@ impl Machine {
     /// The owner knows where the client is.
     fn located(&self, is_near: bool) -> Action {
         match self.state {
-            State::Locating { near, version, .. } if is_near => decline(near, version),
-            State::Locating { far, version, .. } => decline(far, version),
+            State::Locating(refusal, version) if is_near => decline(refusal.near, version),
+            State::Locating(refusal, version) => decline(refusal.far, version),
             _ => Action::Wait,
         }
     }
@@ -539,15 +530,13 @@ impl Host {
             _ if v1.has_r() || v2.has_r() => Reason::NoDevice,
             _ => Reason::NoSmcdDevice,
         };
-        let near = first.unwrap_or(missing);
-        // Devices of version 1 are not looked for on behalf of another subnet.
-        let far = match first {
-            Some(reason) if !v1.has_r() && !v2.has_r() => reason,
-            _ => Reason::OtherSubnet,
-        };
-        Err(match proposal.subnets() {
-            Some(subnets) if near != far => Refusal::By { subnets, near, far },
-            _ => near.into(),
+        Err(Refusal {
+            near: first.unwrap_or(missing),
+            // Devices of version 1 are not looked for on behalf of another subnet.
+            far: match first {
+                Some(reason) if !v1.has_r() && !v2.has_r() => reason,
+                _ => Reason::OtherSubnet,
+            },
         })
     }
 
