@@ -128,7 +128,9 @@ class Machine:
         elif args.accel == "kvm":
             argv += ["-accel", "kvm", "-cpu", "host"]
         else:
-            argv += ["-accel", "tcg,thread=multi", "-cpu", "max,-erms,-fsrm,-la57"]
+            # Live text patching, which the lab's own kernels do without, needs one thread.
+            thread = "multi" if args.kernel in ("prod", "debug") else "single"
+            argv += ["-accel", f"tcg,thread={thread}", "-cpu", "max,-erms,-fsrm,-la57"]
         if args.link:
             name, side = args.link.split(":")
             here, there = (1, 2) if side == "a" else (2, 1)
