@@ -9,6 +9,7 @@ that the kernel's console never mixes with what the command prints.
 """
 
 import argparse
+import contextlib
 import ctypes
 import os
 import re
@@ -20,6 +21,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 FAILED = 125
@@ -49,6 +51,15 @@ def arguments():
     parser.add_argument("--shell", action="store_true")
     parser.add_argument("command", nargs="*")
     return parser.parse_args()
+
+
+def type_in(keyboard):
+    """Types what is on standard input, and then the end of it."""
+    with contextlib.suppress(BrokenPipeError), keyboard:
+        while data := sys.stdin.buffer.read1():
+            keyboard.write(data)
+            keyboard.flush()
+        keyboard.write(b"\4")
 
 
 class Machine:
@@ -128,7 +139,9 @@ class Machine:
         elif args.accel == "kvm":
             argv += ["-accel", "kvm", "-cpu", "host"]
         else:
-            argv += ["-accel", "tcg,thread=multi", "-cpu", "max,-erms,-fsrm,-fsrs,-la57"]
+            # Live text patching, which the lab's own kernels do without, needs one thread.
+            thread = "multi" if args.kernel in ("prod", "debug") else "single"
+            argv += ["-accel", f"tcg,thread={thread}", "-cpu", "max,-erms,-fsrm,-fsrs,-la57"]
         if args.link:
             name, side = args.link.split(":")
             here, there = (1, 2) if side == "a" else (2, 1)
@@ -155,9 +168,14 @@ class Machine:
             # A busy host stops a processor for seconds: no fault of the kernel's.
             append += " no_timer_check rcupdate.rcu_cpu_stall_timeout=180"
         argv += ["-append", append]
-        return self.spawn(argv, stdin=None if args.shell else subprocess.DEVNULL,
-                          stdout=None if args.shell else subprocess.DEVNULL,
-                          stderr=open(self.path("qemu.log"), "wb"))
+        errors = open(self.path("qemu.log"), "wb")
+        if not args.shell:
+            return self.spawn(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors)
+        if sys.stdin.isatty():
+            return self.spawn(argv, stderr=errors)
+        guest = self.spawn(argv, stdin=subprocess.PIPE, stderr=errors)
+        threading.Thread(target=type_in, args=(guest.stdin,), daemon=True).start()
+        return guest
 
     def pump(self, data, name, sink):
         if name == "status":
