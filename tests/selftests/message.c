@@ -455,11 +455,11 @@ TEST_F(message, urgent_data_as_on_tcp)
 	}
 }
 
-static volatile sig_atomic_t urgent_signals;
+static int urgent_signals;
 
 static void on_urgent(int signal)
 {
-	urgent_signals++;
+	__atomic_add_fetch(&urgent_signals, 1, __ATOMIC_RELAXED);
 }
 
 /* SIGURG reaches the owner of the file, whoever that is, once for each mark. */

@@ -261,7 +261,7 @@ static int send_unreachable(int fd)
 		struct icmphdr icmp;
 		struct iphdr ip;
 		struct tcphdr tcp;
-	} __attribute__((packed)) packet = {
+	} packet = {
 		.icmp = { .type = ICMP_DEST_UNREACH, .code = ICMP_HOST_UNREACH },
 		.ip = { .version = 4, .ihl = 5, .ttl = 64, .protocol = IPPROTO_TCP },
 	};
