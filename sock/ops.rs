@@ -108,7 +108,8 @@ impl StreamSocket for SmcSock {
                 }
                 mask
             }
-            Standing::Pending if op.is_connected() => 0,
+            // A handshake over the wire that fails resets TCP some time before it says so.
+            Standing::Pending if op.is_connected() || op.peer().is_some() => 0,
             Standing::Idle if op.is_listening() && op.deferred.is_used() => {
                 if Self::has_deferred(op) {
                     event::IN | event::RDNORM
