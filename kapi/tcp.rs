@@ -130,7 +130,7 @@ impl TcpSocket {
     ///
     /// # Context
     ///
-    /// Process context. The TCP socket must not be in use by an application yet.
+    /// Process context. The TCP socket must not be in use by an application yet, or have this owner.
     pub(crate) fn attach<T: TcpOwner>(&self, owner: &Op<'_, T>) {
         let sk = self.sk().as_ptr();
         let _guard = self.sk().lock();
@@ -140,7 +140,8 @@ impl TcpSocket {
         // `detach` and drop precede.
         unsafe {
             bindings::sk_assign_wq(sk, owner.socket.as_ptr());
-            if bindings::sk_user_data(sk).is_null() {
+            let user = bindings::sk_user_data(sk);
+            if user.is_null() || core::ptr::eq(user.cast(), owner.sk.as_ptr()) {
                 bindings::sk_assign_user_data_nocopy(sk, owner.sk.as_ptr().cast());
                 callbacks::<T>().install(sk);
             }
@@ -149,6 +150,26 @@ impl TcpSocket {
             bindings::sock_set_flag_fasync(sk);
             (*sk).sk_uid = (*owner.sk.as_ptr()).sk_uid;
             (*sk).sk_ino = (*owner.sk.as_ptr()).sk_ino;
+        }
+        // SAFETY: Locked above.
+        unsafe { bindings::sk_callback_write_unlock(sk) };
+    }
+
+    /// Gives a TCP socket that is about to listen without hooks core's own callbacks, until it is
+    /// attached again: its children would begin with ours, and nobody would take them away
+    /// (`sk_clone()` clears just `sk_user_data`). Such a listener serves plain TCP, and its
+    /// children may move to another one's queue and outlive this module's sockets.
+    ///
+    /// # Context
+    ///
+    /// Process context, the TCP socket locked.
+    fn restore_callbacks(&self) {
+        let sk = self.sk().as_ptr();
+        // SAFETY: A live socket.
+        unsafe { bindings::sk_callback_write_lock(sk) };
+        if let Some(defaults) = DEFAULTS.as_ref() {
+            // SAFETY: A live socket, whose callback lock is held.
+            unsafe { defaults.install(sk) };
         }
         // SAFETY: Locked above.
         unsafe { bindings::sk_callback_write_unlock(sk) };

@@ -111,8 +111,11 @@ impl SmcSock {
             op.sk.clear_shutdown();
         }
         op.sk.set_peek_off(-1);
-        op.stop_listening(op.sk);
+        let listened = op.stop_listening(op.sk);
         let result = Self::through(op, |tcp| tcp.connect(addr, flags));
+        if listened {
+            op.tcp()?.attach(op);
+        }
         // Whoever connects next says again whether this end speaks SMC.
         op.tcp()?.offer_smc(false);
         result

@@ -101,9 +101,11 @@ impl SmcSock {
     ///
     /// Children may move to another listener of a reuse-port group, which need not be one of ours:
     /// that must not find a half-dead pair.
-    pub(super) fn stop_listening(&self, sk: &Sk) {
+    ///
+    /// Says whether the socket did listen.
+    pub(super) fn stop_listening(&self, sk: &Sk) -> bool {
         if !self.listening.xchg(false, kernel::sync::atomic::Full) {
-            return;
+            return false;
         }
         sk.show_listening(false);
         while let Some(offer) = self.pending.take_any() {
@@ -111,6 +113,7 @@ impl SmcSock {
         }
         self.parked.kill_all();
         self.deferred.drop_all();
+        true
     }
 
     /// `accept()`.

@@ -160,11 +160,12 @@ impl StreamSocket for SmcSock {
             }
             return op.tcp()?.shutdown(how);
         }
-        if how.rcv() {
-            // Before TCP resets its children, or moves them to another listener of the group.
-            op.stop_listening(op.sk);
-        }
+        // Before TCP resets its children, or moves them to another listener of the group.
+        let listened = how.rcv() && op.stop_listening(op.sk);
         let result = Self::through(op, |tcp| tcp.shutdown(how));
+        if listened {
+            op.tcp()?.attach(op);
+        }
         if op
             .tcp_sk()
             .is_some_and(|inner| inner.tcp_state() == TcpState::Close)

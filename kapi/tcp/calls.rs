@@ -83,7 +83,12 @@ impl TcpSocket {
         let op = self.ops().listen.ok_or(EOPNOTSUPP)?;
         {
             let _guard = self.sk().lock();
-            hook::<T>(self.sk());
+            if !hook::<T>(self.sk()) {
+                self.restore_callbacks();
+                // Nobody would answer a client that begins to speak SMC before it is accepted.
+                // SAFETY: A TCP socket, locked.
+                unsafe { bindings::tcp_set_syn_smc(self.sk().as_ptr(), false) };
+            }
         }
         // SAFETY: A live socket.
         to_result(unsafe { op(self.0.as_ptr(), backlog) })

@@ -72,12 +72,12 @@ pub(super) fn learn(sk: &Sk, v6: bool) {
 
 /// Puts the hooks for the owner `T` into a TCP socket that is about to listen, unless its
 /// operations are not those of a fresh socket (an IPv6 socket that was connected to an IPv4
-/// address): such a listener serves plain TCP.
+/// address); whether it has them.
 ///
 /// # Context
 ///
 /// Process context, `sk` locked.
-pub(super) fn hook<T: TcpOwner>(sk: &Sk) {
+pub(super) fn hook<T: TcpOwner>(sk: &Sk) -> bool {
     let sk = sk.as_ptr();
     // SAFETY: A TCP socket, locked.
     let present = unsafe { bindings::icsk_af_ops(sk) };
@@ -87,7 +87,10 @@ pub(super) fn hook<T: TcpOwner>(sk: &Sk) {
         .copy()
         .is_some_and(|fresh| core::ptr::eq(fresh.0, present));
     if !fresh {
-        return;
+        // It may have listened before.
+        return af_ops(v6)
+            .as_ref()
+            .is_some_and(|ours| core::ptr::eq(&raw const ours.ops, present));
     }
     // SAFETY: The operations are a constant of the kernel.
     let mut ops = unsafe { present.read() };
@@ -103,11 +106,13 @@ pub(super) fn hook<T: TcpOwner>(sk: &Sk) {
         ops,
         original: present,
     });
-    // Nothing while another listener of the family is the first one: plain TCP.
-    if let Some(ours) = cell.as_ref() {
-        // SAFETY: Under the socket lock; the copy is static.
-        unsafe { bindings::icsk_set_af_ops(sk, &raw const ours.ops) };
-    }
+    // Nothing while another listener of the family is the first one.
+    let Some(ours) = cell.as_ref() else {
+        return false;
+    };
+    // SAFETY: Under the socket lock; the copy is static.
+    unsafe { bindings::icsk_set_af_ops(sk, &raw const ours.ops) };
+    true
 }
 
 /// Takes the hooks out of a TCP socket that may have them.

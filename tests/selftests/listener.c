@@ -15,7 +15,8 @@
  *    stream, or in time, never when it is reset before; as on TCP.
  * 9. Children outlive their listener, plain ones included.
  * 10. IPv4 clients of a dual-stack listener, and v4-mapped addresses.
- * 11. A storm of clients, SMC and plain, while the listener closes and comes
+ * 11. A socket that was a client of the other IP version before it listens.
+ * 12. A storm of clients, SMC and plain, while the listener closes and comes
  *     back, with and without SYN cookies (CVE-2026-23450).
  */
 
@@ -602,6 +603,80 @@ TEST_F(listener, dual_stack)
 		smc_close_pair(fd);
 	}
 	close(listener);
+}
+
+/*
+ * An IPv6 socket that was a client of IPv4 has other operations in TCP for ever
+ * after: it listens, stops, and connects again as any other.
+ */
+static void once_a_client(const struct smc_ends *ends, struct smc_notes *notes, const void *arg)
+{
+	struct sockaddr_in6 mapped = { .sin6_family = AF_INET6, .sin6_port = htons(1) };
+	struct sockaddr unspec = { .sa_family = AF_UNSPEC };
+	struct smc_end server = ends->server;
+	struct sockaddr_storage addr;
+	int fd[2], listener, client;
+	socklen_t len;
+
+	if (server.domain == AF_SMC)
+		server.protocol = SMCPROTO_SMC6;
+	else
+		server.domain = AF_INET6;
+	listener = smc_socket(&server, 0);
+	inet_pton(AF_INET6, "::ffff:127.0.0.1", &mapped.sin6_addr);
+	for (int round = 0; round < 2; round++) {
+		/* The port of another listener, which accepts nobody. */
+		int other = smc_listen(ends, 4, &addr, &len);
+
+		mapped.sin6_port = ends->family == AF_INET6 ?
+				   ((struct sockaddr_in6 *)&addr)->sin6_port :
+				   ((struct sockaddr_in *)&addr)->sin_port;
+		smc_note_result(notes, "client", connect(listener, (struct sockaddr *)&mapped,
+							 sizeof(mapped)));
+		smc_note_result(notes, "unspec", connect(listener, &unspec, sizeof(unspec)));
+		smc_note(notes, " error=%d", smc_error(listener));
+		close(other);
+
+		smc_note_result(notes, "listen", listen(listener, 4));
+		len = sizeof(mapped);
+		getsockname(listener, (struct sockaddr *)&mapped, &len);
+		inet_pton(AF_INET6, "::ffff:127.0.0.1", &mapped.sin6_addr);
+		for (int i = 0; i < 3; i++) {
+			client = smc_socket(&server, 0);
+			smc_note_result(notes, "connect", connect(client,
+								  (struct sockaddr *)&mapped,
+								  sizeof(mapped)));
+			fd[0] = client;
+			fd[1] = -1;
+			if (i < 2 && smc_poll(listener, POLLIN, 1000) == POLLIN)
+				fd[1] = accept(listener, NULL, NULL);
+			if (fd[1] >= 0)
+				smc_note(notes, " exchange=%d", smc_exchange(fd[0], fd[1], i));
+			if (i < 2)
+				smc_close_pair(fd);
+		}
+		/* One is left in the queue. */
+		smc_note_result(notes, round ? "shutdown" : "unspec",
+				round ? shutdown(listener, SHUT_RD) :
+					connect(listener, &unspec, sizeof(unspec)));
+		smc_settle(fd);
+		smc_note_poll(notes, fd[0]);
+		close(fd[0]);
+		smc_note(notes, " error=%d", smc_error(listener));
+	}
+	/* Errors still arrive. */
+	mapped.sin6_port = htons(1);
+	smc_set_nonblock(listener, true);
+	smc_note_result(notes, "refused", connect(listener, (struct sockaddr *)&mapped,
+						  sizeof(mapped)));
+	smc_poll(listener, POLLOUT, SMC_TIMEOUT_MS);
+	smc_note(notes, " error=%d", smc_error(listener));
+	close(listener);
+}
+
+TEST_F(listener, that_was_a_client_as_on_tcp)
+{
+	EXPECT_TRUE(smc_same_as_tcp(variant->ends, once_a_client, NULL));
 }
 
 struct storm {
