@@ -35,7 +35,7 @@ use crate::{
     },
     kapi::{
         msg,
-        sched::need_resched,
+        sched::cpu_is_wanted,
         sock::Sk,
         sync::lock_killable,
         wait::{
@@ -177,7 +177,7 @@ impl Connection {
             return;
         }
         let start = Instant::<Monotonic>::now();
-        while self.is_idle(request) && !need_resched() && start.elapsed() < budget {
+        while self.is_idle(request) && !cpu_is_wanted() && start.elapsed() < budget {
             cpu_relax();
         }
     }

@@ -6,13 +6,13 @@
 
 use super::bindings;
 
-/// Whether another task should have this processor.
+/// Whether another task wants this processor, be it due at once or not.
 ///
 /// # Context
 ///
 /// Process context.
 #[inline]
-pub(crate) fn need_resched() -> bool {
+pub(crate) fn cpu_is_wanted() -> bool {
     // SAFETY: Looks at the running task only.
-    unsafe { bindings::need_resched() }
+    unsafe { bindings::cpu_is_wanted() }
 }
