@@ -31,11 +31,15 @@ modules rust-analyzer:
 	@$(kbuild) $@
 	@mkdir -p build && echo "$(kdir)" > build/kdir
 
-# For the kernel that was built for, also by root, who looks for headers elsewhere.
+# For the kernel that was built for, also by root, who looks for headers elsewhere. Of one
+# that was not built here there is no key to sign with, and no map, without which the
+# kernel's makefile leaves depmod out.
 modules_install: kdir = $(file < build/kdir)
+modules_install: foreign = $(if $(wildcard $(kdir)/System.map),,yes)
 modules_install:
 	@[ -n "$(kdir)" ] || { echo "smc_lo: nothing is built yet: run make first" >&2; exit 1; }
-	@$(kbuild) $@
+	@$(kbuild) $(if $(foreign),CONFIG_MODULE_SIG_ALL=) $@
+	$(if $(foreign),@depmod $(if $(INSTALL_MOD_PATH),-b "$(INSTALL_MOD_PATH)") "$$(cat "$(kdir)/include/config/kernel.release")")
 
 headers:
 	@scripts/kernel/headers "$(RELEASE)"
