@@ -22,15 +22,17 @@ mkdir "$dir/www"
 head -c 8000000 /dev/urandom > "$dir/www/file"
 sum=$(sha256sum < "$dir/www/file")
 
-# shown END: waits until sock_diag shows what must be with smc_run at this end.
+# shown END [PID]: waits until sock_diag shows what must be with smc_run at this end,
+# as long as this process has not ended.
 shown() {
 	local want i
 	case $1 in
 	both) want='^smcd=[1-9][0-9]* fallback=0 ' ;;
 	*) want='^smcd=0 fallback=[1-9]' ;;
 	esac
-	for i in $(seq 100); do
+	for i in $(seq 1000); do
 		"$diag" -c | grep -q "$want" && return 0
+		[ -z "${2:-}" ] || kill -0 "$2" 2> /dev/null || break
 		sleep 0.05
 	done
 	echo "sock_diag never showed $want but $("$diag" -c)"
@@ -92,7 +94,7 @@ fetch() {
 	local status=0 pid
 	$1 curl -sS --noproxy '*' --limit-rate 2M -o "$dir/got" "http://127.0.0.1:$port/file" &
 	pid=$!
-	shown "$2" || status=1
+	shown "$2" $pid || status=1
 	wait $pid || { echo "curl: status $?"; status=1; }
 	[ "$(sha256sum < "$dir/got")" = "$sum" ] || { echo "other bytes arrived"; status=1; }
 	rm -f "$dir/got"
@@ -187,7 +189,7 @@ iperf_client() {
 	local status=0 pid
 	$1 iperf3 -c 127.0.0.1 -p $port -t 2 > "$dir/iperf" 2>&1 &
 	pid=$!
-	shown "$2" || status=1
+	shown "$2" $pid || status=1
 	wait $pid || { cat "$dir/iperf"; status=1; }
 	grep -q 'receiver' "$dir/iperf" || { cat "$dir/iperf"; status=1; }
 	return $status
@@ -199,7 +201,7 @@ sockperf_client() {
 	local status=0 pid
 	$1 sockperf ping-pong --tcp -i 127.0.0.1 -p $port -t 2 --data-integrity > "$dir/sockperf" 2>&1 &
 	pid=$!
-	shown "$2" || status=1
+	shown "$2" $pid || status=1
 	wait $pid || { cat "$dir/sockperf"; status=1; }
 	grep -q 'Latency is' "$dir/sockperf" || { cat "$dir/sockperf"; status=1; }
 	return $status
