@@ -44,7 +44,7 @@ def fail(text):
 
 def arguments():
     parser = argparse.ArgumentParser()
-    for name in "repo image modules kernel stack module accel cpus mem dir log append link".split():
+    for name in "repo image modules kernel stack module accel cpus mem dir log append link plugin".split():
         parser.add_argument("--" + name, default="")
     parser.add_argument("--timeout", type=float, default=0)
     parser.add_argument("--icount", action="store_true")
@@ -142,6 +142,8 @@ class Machine:
             # Live text patching, which the lab's own kernels do without, needs one thread.
             thread = "multi" if args.kernel in ("prod", "debug") else "single"
             argv += ["-accel", f"tcg,thread={thread}", "-cpu", "max,-erms,-fsrm,-fsrs,-la57"]
+        if args.plugin:
+            argv += ["-plugin", args.plugin]
         if args.link:
             name, side = args.link.split(":")
             here, there = (1, 2) if side == "a" else (2, 1)
