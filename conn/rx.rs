@@ -127,10 +127,20 @@ impl Connection {
             next: None,
         };
         let timeout = sk.rcvtimeo(flags.contains(msg::Flags::DONTWAIT));
-        match self.attempt(&mut request, to, timeout) {
-            Some(result) => result,
-            None => self.recv_waiting(&mut request, to, timeout),
+        // Who asks before the peer has answered needs no lock to find nothing.
+        if timeout.expired() || !self.looks_empty(side) {
+            if let Some(result) = self.attempt(&mut request, to, timeout) {
+                return result;
+            }
         }
+        self.recv_waiting(&mut request, to, timeout)
+    }
+
+    /// Whether there was nothing to read a moment ago.
+    #[inline]
+    fn looks_empty(&self, side: Side) -> bool {
+        let channel = &self.incoming(side).channel;
+        channel.observe().position() == channel.consumed()
     }
 
     /// Goes on with nothing there, or not enough, as long as there is time.

@@ -110,16 +110,42 @@ impl Memory {
         if len > self.len() {
             return Err(EINVAL);
         }
+        let offset = at & self.mask;
+        let (address, whole) = self.piece(offset)?;
+        if len <= whole {
+            // As a rule.
+            return Ok(copy(address, len).min(len));
+        }
+        self.each_of_many(offset, len, copy)
+    }
+
+    /// The byte at `offset`, and how many there are in one piece from there on.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL` - there is no such byte.
+    #[inline(always)]
+    fn piece(&self, offset: usize) -> Result<(NonNull<u8>, usize)> {
         let size = 1 << self.shift;
+        let within = offset & (size - 1);
+        let folio = self.folios.get(offset >> self.shift).ok_or(EINVAL)?;
+        // SAFETY: `within` is less than the size of the folio, whose bytes are one object.
+        Ok((unsafe { folio.address().add(within) }, size - within))
+    }
+
+    /// As [`Self::each_piece`], for ranges in more than one piece.
+    #[inline(never)]
+    fn each_of_many(
+        &self,
+        mut offset: usize,
+        len: usize,
+        mut copy: impl FnMut(NonNull<u8>, usize) -> usize,
+    ) -> Result<usize> {
         let mut left = len;
-        let mut offset = at & self.mask;
         while left > 0 {
-            // INVARIANT: A masked offset is in one of the folios.
-            let folio = self.folios.get(offset >> self.shift).ok_or(EINVAL)?;
-            let within = offset & (size - 1);
-            let piece = left.min(size - within);
-            // SAFETY: `within` is less than the size of the folio, whose bytes are one object.
-            let copied = copy(unsafe { folio.address().add(within) }, piece);
+            let (address, whole) = self.piece(offset)?;
+            let piece = left.min(whole);
+            let copied = copy(address, piece);
             left -= copied.min(piece);
             if copied < piece {
                 break;
