@@ -296,8 +296,9 @@ impl Connection {
                 return Ok(Stop::Fault);
             }
             if copied == unread {
-                // Nothing is left; what was only needed for much need not stay.
-                if is_large {
+                // Nothing is left; what was only needed for much need not stay, unless the
+                // application has asked for as much.
+                if is_large && !request.sk.rcvbuf_locked() {
                     self.drop_idle(request.side, &mut rx);
                 } else if is_sealed {
                     self.drop_drained(request.side, &mut rx);
