@@ -622,6 +622,16 @@ impl QueueLength {
         }
     }
 
+    /// The command that asks the question.
+    pub(super) fn cmd(self) -> u32 {
+        match self {
+            Self::Unread => bindings::SIOCINQ,
+            Self::Unacknowledged => bindings::SIOCOUTQ,
+            Self::Unsent => bindings::SIOCOUTQNSD,
+            Self::AtMark => bindings::SIOCATMARK,
+        }
+    }
+
     /// Writes the answer to where the application wants it.
     ///
     /// # Errors
