@@ -197,6 +197,18 @@ impl End {
         }
     }
 
+    /// Wakes everybody who waits at this end, which was reset, with the events of an error and
+    /// `SIGIO` (`tcp_reset()`).
+    pub(super) fn wake_for_reset(&self) {
+        match self.announced() {
+            Some(sk) => {
+                sk.state_change();
+                sk.error_report();
+            }
+            None => self.tell_herald(),
+        }
+    }
+
     /// Wakes everybody who waits at this end, and tells whoever reads from a callback, that the
     /// stream has ended (`tcp_fin()` and, for the callback and `SIGIO`, `tcp_data_ready()`).
     pub(super) fn wake_for_end(&self) {

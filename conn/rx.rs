@@ -162,7 +162,9 @@ impl Connection {
                     return result;
                 }
             }
+            request.sk.set_sleeps_for_data(true);
             timeout = waiter.as_mut().wait(timeout);
+            request.sk.set_sleeps_for_data(false);
         }
     }
 

@@ -379,8 +379,8 @@ impl Connection {
         self.end(side.peer())
             .die(close::reset_error(channel.observe()));
         channel.raise(|_| Flags::TX_ABORT);
-        self.end(side).wake();
-        self.end(side.peer()).wake();
+        self.end(side).wake_for_reset();
+        self.end(side.peer()).wake_for_reset();
     }
 
     /// Gives up the last ring, for there is nobody left to read it.

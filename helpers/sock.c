@@ -131,6 +131,16 @@ void rust_helper_sk_set_nospace(struct sock *sk)
 	smp_mb__after_atomic();
 }
 
+void rust_helper_sk_set_waitdata(struct sock *sk)
+{
+	sk_set_bit(SOCKWQ_ASYNC_WAITDATA, sk);
+}
+
+void rust_helper_sk_clear_waitdata(struct sock *sk)
+{
+	sk_clear_bit(SOCKWQ_ASYNC_WAITDATA, sk);
+}
+
 /* As mptcp_init_sock(): options of SOL_SOCKET come to us, and MSG_ZEROCOPY. */
 void rust_helper_socket_set_custom_sockopt(struct socket *sock)
 {

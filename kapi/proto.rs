@@ -45,6 +45,7 @@ use super::{
         UserOpt, //
     },
     sock::{
+        QueueLength,
         Shutdown,
         Sk, //
     },
@@ -108,6 +109,9 @@ pub(crate) trait StreamSocket: Sized + Send + Sync + 'static {
 
     /// `ioctl()`.
     fn ioctl(op: &Op<'_, Self>, cmd: c_uint, arg: c_ulong, compat: bool) -> Result<c_int>;
+
+    /// Answers a question about the stream's queues: in bytes, or 1 and 0 for yes and no.
+    fn queue_length(op: &Op<'_, Self>, query: QueueLength) -> Result<c_int>;
 
     /// `listen()`.
     fn listen(op: &Op<'_, Self>, backlog: c_int) -> Result;

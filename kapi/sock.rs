@@ -183,6 +183,16 @@ impl Sk {
         }
     }
 
+    /// Tells everybody that the connection failed: `sk_error_report`.
+    ///
+    /// # Context
+    ///
+    /// As [`Self::data_ready`], after the error was set.
+    pub(crate) fn error_report(&self) {
+        // SAFETY: `self` is a live socket, which is all the function asks for.
+        unsafe { bindings::sk_error_report(self.0.get()) }
+    }
+
     /// Tells the owner of the socket's file that there is urgent data: `SIGURG`, and `SIGIO`.
     ///
     /// # Context
@@ -219,6 +229,21 @@ impl Sk {
     pub(crate) fn set_nospace(&self) {
         // SAFETY: The socket's file is open, so `sk_socket` and `sk_wq` are set.
         unsafe { bindings::sk_set_nospace(self.0.get()) }
+    }
+
+    /// Notes whether a reader sleeps, so that data needs no `SIGIO` (`SOCKWQ_ASYNC_WAITDATA`).
+    ///
+    /// # Context
+    ///
+    /// Process context, within a system call on this socket.
+    pub(crate) fn set_sleeps_for_data(&self, sleeps: bool) {
+        if sleeps {
+            // SAFETY: The socket's file is open, so `sk_wq` is set.
+            unsafe { bindings::sk_set_waitdata(self.0.get()) }
+        } else {
+            // SAFETY: As above.
+            unsafe { bindings::sk_clear_waitdata(self.0.get()) }
+        }
     }
 
     /// Sets the pending error, `sk_err`.
@@ -619,6 +644,16 @@ impl QueueLength {
             bindings::SIOCOUTQNSD => Some(Self::Unsent),
             bindings::SIOCATMARK => Some(Self::AtMark),
             _ => None,
+        }
+    }
+
+    /// The command that asks the question.
+    pub(super) fn cmd(self) -> u32 {
+        match self {
+            Self::Unread => bindings::SIOCINQ,
+            Self::Unacknowledged => bindings::SIOCOUTQ,
+            Self::Unsent => bindings::SIOCOUTQNSD,
+            Self::AtMark => bindings::SIOCATMARK,
         }
     }
 

@@ -122,19 +122,27 @@ impl StreamSocket for SmcSock {
     }
 
     fn ioctl(op: &Op<'_, Self>, cmd: c_uint, arg: c_ulong, compat: bool) -> Result<c_int> {
-        if let (Standing::Decided(Mode::Smcd(end)), Some(query)) =
-            (Self::standing(op), QueueLength::from_ioctl(cmd))
-        {
-            let length = match query {
-                QueueLength::Unread => end.readable(op.sk),
-                // What was sent lies in the peer's receive buffer.
-                QueueLength::Unacknowledged | QueueLength::Unsent => 0,
-                QueueLength::AtMark => end.is_at_mark().into(),
-            };
-            query.reply(arg, c_int::try_from(length).unwrap_or(c_int::MAX))?;
+        if let Some(query) = QueueLength::from_ioctl(cmd) {
+            query.reply(arg, Self::queue_length(op, query)?)?;
             return Ok(0);
         }
         Self::through(op, |tcp| tcp.ioctl(cmd, arg, compat))
+    }
+
+    fn queue_length(op: &Op<'_, Self>, query: QueueLength) -> Result<c_int> {
+        let end = match Self::standing(op) {
+            Standing::Decided(Mode::Smcd(end)) => end,
+            // What TCP has is of the handshake.
+            Standing::Pending => return Ok(0),
+            _ => return Self::through(op, |tcp| tcp.queue_length(query)),
+        };
+        let length = match query {
+            QueueLength::Unread => end.readable(op.sk),
+            // What was sent lies in the peer's receive buffer.
+            QueueLength::Unacknowledged | QueueLength::Unsent => 0,
+            QueueLength::AtMark => end.is_at_mark().into(),
+        };
+        Ok(c_int::try_from(length).unwrap_or(c_int::MAX))
     }
 
     fn listen(op: &Op<'_, Self>, backlog: c_int) -> Result {

@@ -6,7 +6,10 @@
 use super::{
     super::{
         bindings,
-        sock::Sk, //
+        sock::{
+            QueueLength,
+            Sk, //
+        },
     },
     object::{
         destruct6_callback,
@@ -71,6 +74,7 @@ impl<T: StreamSocket> ProtoTable<T> {
         proto.destroy = Some(destroy_callback::<T>);
         proto.unhash = Some(unhash_callback);
         proto.keepalive = Some(keepalive_callback::<T>);
+        proto.ioctl = Some(ioctl_callback::<T>);
         match version {
             Version::V4 => proto.obj_size = const_u32(size_of::<Object<T>>()),
             Version::V6 => {
@@ -159,4 +163,24 @@ unsafe extern "C" fn unhash_callback(_sk: *mut bindings::sock) {}
 unsafe extern "C" fn keepalive_callback<T: StreamSocket>(sk: *mut bindings::sock, on: c_int) {
     // SAFETY: Core calls this for a socket in use, so its value is initialised.
     T::keepalive(unsafe { &*value_of::<T>(sk) }, on != 0);
+}
+
+/// # Safety
+///
+/// Called by core, io_uring's commands of sockets, with a socket whose file is open.
+unsafe extern "C" fn ioctl_callback<T: StreamSocket>(
+    sk: *mut bindings::sock,
+    cmd: c_int,
+    answer: *mut c_int,
+) -> c_int {
+    from_result(|| {
+        let query = u32::try_from(cmd).ok().and_then(QueueLength::from_ioctl);
+        let query = query.ok_or(ENOIOCTLCMD)?;
+        // SAFETY: A socket whose file is open has its `struct socket`, and its value initialised.
+        let op = unsafe { op::<T>((*sk).sk_socket, sk) };
+        let length = T::queue_length(&op, query)?;
+        // SAFETY: Core passes room for the answer.
+        unsafe { *answer = length };
+        Ok(0)
+    })
 }

@@ -18,6 +18,7 @@ use super::{
             Splice, //
         },
         sock::{
+            QueueLength,
             Shutdown,
             Sk, //
         },
@@ -159,6 +160,22 @@ impl TcpSocket {
         };
         // SAFETY: A live socket and an open file; without table nothing is registered.
         unsafe { op(table.file, self.0.as_ptr(), core::ptr::null_mut()) }
+    }
+
+    /// Answers a question about the queues of the TCP connection.
+    ///
+    /// # Errors
+    ///
+    /// * `EINVAL`: the socket listens.
+    pub(crate) fn queue_length(&self, query: QueueLength) -> Result<c_int> {
+        let sk = self.sk().as_ptr();
+        // SAFETY: A live TCP socket, which has its protocol for life.
+        let ioctl = unsafe { (*(*sk).__sk_common.skc_prot).ioctl };
+        let cmd = c_int::try_from(query.cmd())?;
+        let mut answer = 0;
+        // SAFETY: A live TCP socket that is not locked, and room for the answer.
+        to_result(unsafe { ioctl.ok_or(ENOTTY)?(sk, cmd, &raw mut answer) })?;
+        Ok(answer)
     }
 
     /// `ioctl()`.
