@@ -412,6 +412,13 @@ impl Sk {
         unsafe { bindings::sk_has_queued_errors(self.0.get()) }
     }
 
+    /// Whether the application gave the socket a policy for IPsec: `IP_XFRM_POLICY`,
+    /// `IPV6_XFRM_POLICY`.
+    pub(crate) fn has_ipsec_policy(&self) -> bool {
+        // SAFETY: A live socket; the pointers are read as a whole and not followed.
+        unsafe { bindings::sk_has_xfrm_policy(self.0.get()) }
+    }
+
     /// Whether sends with `MSG_ZEROCOPY` are to be completed: `SO_ZEROCOPY`.
     pub(crate) fn zerocopy(&self) -> bool {
         // SAFETY: A live socket.
@@ -422,6 +429,13 @@ impl Sk {
     pub(crate) fn tcp_recvmsg_inq(&self) -> bool {
         // SAFETY: Called for TCP sockets only.
         unsafe { bindings::tcp_recvmsg_inq(self.0.get()) }
+    }
+
+    /// Whether a TCP socket is being given the state of another one, as after a migration, so that
+    /// it connects without a handshake: `TCP_REPAIR`.
+    pub(crate) fn tcp_in_repair(&self) -> bool {
+        // SAFETY: Called for TCP sockets only.
+        unsafe { bindings::tcp_in_repair(self.0.get()) }
     }
 
     /// The budget for busy polling, in microseconds.

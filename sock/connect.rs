@@ -41,7 +41,10 @@ use crate::{
 use kernel::{
     ffi::c_int,
     prelude::*,
-    sync::Arc, //
+    sync::{
+        atomic::Relaxed,
+        Arc, //
+    },
 };
 
 /// What a socket is at this moment.
@@ -135,6 +138,11 @@ impl SmcSock {
         }
         // That of an attempt which failed after its connect() had returned.
         self.drop_offer();
+        if tcp.sk().tcp_in_repair() {
+            // There is no handshake in which to ask the peer, who may be anywhere.
+            self.fall_back(sk, Reason::OptionUnsupported, self.attempt());
+            return Ok(false);
+        }
         let table = &lo()?.offers;
         let offer = match Offer::new(table, sk, tcp, !addr.is_loopback()) {
             Ok(offer) => offer,
@@ -237,10 +245,10 @@ impl SmcSock {
 
     /// Takes the client's end of a matched pair; whether this call did, or nobody can.
     fn join(op: &Op<'_, Self>, offer: &Arc<Offer>, attempt: u64) -> bool {
-        let Ok(lo) = lo() else {
+        let (Ok(lo), Some(inner)) = (lo(), op.tcp_sk()) else {
             return false;
         };
-        match offer.claim(&lo.groups, Side::Client) {
+        match offer.claim(&lo.groups, Side::Client, inner) {
             Claim::End(end) => {
                 end.attach(op.sk.into());
                 op.decide(op.sk, Mode::Smcd(end), attempt);
@@ -249,8 +257,9 @@ impl SmcSock {
             }
             // Another thread is at it, and wakes us.
             Claim::Done => op.mode().is_some(),
-            Claim::Alone => {
-                op.fall_back(op.sk, Reason::Memory, attempt);
+            Claim::Alone { reason, diagnosis } => {
+                op.diagnosis.store(diagnosis, Relaxed);
+                op.fall_back(op.sk, reason, attempt);
                 true
             }
         }
