@@ -152,6 +152,24 @@ static void enter(struct worker *w, int home)
 	w->home = home;
 }
 
+/* Whether a call on a stream may end in that: nothing was there, or something was refused. */
+static bool is_harmless(int error)
+{
+	switch (error) {
+	case EAGAIN:
+	case EINTR:
+	case EFAULT:
+	case EMFILE:
+		return true;
+	case ENOMEM:
+	case ENOBUFS:
+	case ENFILE:
+		return inject;
+	default:
+		return false;
+	}
+}
+
 /* Streams */
 
 struct direction {
@@ -352,8 +370,7 @@ static void stream_send(struct worker *w, struct stream *s, int side)
 		disarm(w);
 		if (n > 0)
 			d->sent += n;
-		else if (n < 0 && errno != EAGAIN && errno != EINTR && errno != EFAULT &&
-			 errno != EMFILE && !(inject && (errno == ENOMEM || errno == ENOBUFS)))
+		else if (n < 0 && !is_harmless(errno))
 			complain("send: %s", strerror(errno));
 	}
 	pthread_mutex_unlock(&d->tx);
@@ -448,8 +465,7 @@ static void stream_receive(struct worker *w, struct stream *s, int side)
 		complain("end of stream after %llu of %llu bytes, %sshut",
 			 (unsigned long long)d->got, (unsigned long long)d->sent,
 			 d->shut ? "" : "not ");
-	if (n == -1 && errno != EAGAIN && errno != EINTR && errno != EFAULT && errno != EMFILE &&
-	    !(inject && (errno == ENOMEM || errno == ENOBUFS)))
+	if (n == -1 && !is_harmless(errno))
 		complain("recv: %s", strerror(errno));
 	pthread_mutex_unlock(&d->rx);
 }
@@ -614,6 +630,7 @@ static void keep(struct worker *w, int fd)
 		close(old);
 }
 
+/* Its memory may be refused. */
 static int any_socket(struct worker *w)
 {
 	static const struct { int domain, protocol; } kinds[] = {
@@ -623,8 +640,13 @@ static int any_socket(struct worker *w)
 	unsigned int i = below(&w->rng, one_in(&w->rng, 3) ? ARRAY_SIZE(kinds) : 4);
 	int flags = one_in(&w->rng, 2) ? SOCK_NONBLOCK : 0;
 
+	int fd;
+
 	enter(w, below(&w->rng, 2));
-	return socket(kinds[i].domain, SOCK_STREAM | flags, kinds[i].protocol);
+	arm(w);
+	fd = socket(kinds[i].domain, SOCK_STREAM | flags, kinds[i].protocol);
+	disarm(w);
+	return fd;
 }
 
 /* Addresses of listeners, of nobody, and nonsense. */
@@ -838,10 +860,7 @@ static void pool_step(struct worker *w)
 	switch (below(&w->rng, 24)) {
 	case 0 ... 1:
 		w->doing = "socket";
-		arm(w);
-		fd = any_socket(w);
-		disarm(w);
-		keep(w, fd);
+		keep(w, any_socket(w));
 		break;
 	case 2:
 		w->doing = "listener";
