@@ -556,8 +556,9 @@ static void end_stream(struct worker *w, struct stream *s)
 		s->fd[side] = -1;
 		break;
 	default:
+		/* TCP refuses what was still on its way, by a reset. */
 		shutdown(s->fd[side], SHUT_RDWR);
-		drain(w, s, !side, false);
+		drain(w, s, !side, unread);
 		break;
 	}
 	if (s->fd[0] >= 0)
