@@ -17,11 +17,13 @@
 #   make kunit              the module's own unit tests, in the debug kernel
 #   make bench              figures of record, by counted instructions
 #   make parity             Python's own tests, over TCP and over smc_lo
+#   make torture            random calls, races and stressors on the debug kernel; MINUTES=60
 
 RELEASE ?= $(shell uname -r)
 # Headers that were completed come before those that need to be.
 KDIR ?= $(firstword $(wildcard $(shell scripts/kernel/headers --path "$(RELEASE)")) /lib/modules/$(RELEASE)/build)
 KERNEL ?= prod
+MINUTES ?= 60
 
 # The checks come first, so that an unfit kernel costs one line.
 kbuild = flags=$$(scripts/kernel/toolchain "$(kdir)") && $(MAKE) -C "$(kdir)" M="$(CURDIR)" $$flags
@@ -83,6 +85,9 @@ bench:
 parity:
 	@scripts/parity
 
+torture:
+	@scripts/torture --minutes $(MINUTES)
+
 FORCE:
 
-.PHONY: modules modules_install rust-analyzer headers clean run check shell clippy fmt kunit bench parity FORCE
+.PHONY: modules modules_install rust-analyzer headers clean run check shell clippy fmt kunit bench parity torture FORCE
