@@ -48,6 +48,17 @@ impl Flags {
     pub(crate) fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
+
+    /// Whether at least one of `any` is set.
+    #[inline]
+    pub(crate) fn intersects(self, any: Self) -> bool {
+        self.0 & any.0 != 0
+    }
+
+    /// These flags and `other`.
+    pub(crate) const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
 }
 
 /// Whether the file flags of a call forbid waiting.

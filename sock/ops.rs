@@ -199,52 +199,35 @@ impl StreamSocket for SmcSock {
         if flags.contains(Flags::FASTOPEN) {
             Self::connect_first(op, msg)?;
         }
-        if let Some(Mode::Smcd(end)) = op.mode() {
-            return Self::send_smcd(op, end, msg, len);
+        let end = match op.mode() {
+            Some(Mode::Smcd(end)) => end,
+            _ => match Self::end_to_send(op, flags)? {
+                Some(end) => end,
+                None => return Self::through(op, |tcp| tcp.sendmsg(msg, len)),
+            },
+        };
+        if flags.contains(Flags::ZEROCOPY) {
+            return Self::send_zerocopy(op, end, msg, len);
         }
-        let timeout = op.sk.sndtimeo(flags.contains(Flags::DONTWAIT));
-        match Self::settled(op, timeout)? {
-            Standing::Decided(Mode::Smcd(end)) => Self::send_smcd(op, end, msg, len),
-            Standing::Decided(Mode::Tcp(_)) => Self::through(op, |tcp| tcp.sendmsg(msg, len)),
-            // TCP would take the bytes of a thread that is faster than another one's connect().
-            _ => {
-                op.sk.take_err()?;
-                Self::signalling(op, flags, Err(EPIPE))
-            }
-        }
+        end.send(op.sk, msg.source(), flags)
+            .map_err(|err| Self::signalled(op, flags, err))
     }
 
     fn recvmsg(op: &Op<'_, Self>, msg: &mut MsgHdr, len: usize, flags: Flags) -> Result<usize> {
-        if flags.contains(Flags::ERRQUEUE) {
-            return Self::through(op, |tcp| tcp.recvmsg(msg, len, flags));
-        }
-        if flags.contains(Flags::OOB) {
-            return Self::recv_urgent(op, msg, len, flags);
-        }
-        let timeout = op.sk.rcvtimeo(flags.contains(Flags::DONTWAIT));
-        let standing = match op.mode() {
-            Some(mode) => Standing::Decided(mode),
-            None => Self::settled(op, timeout)?,
+        let end = match op.mode() {
+            Some(Mode::Smcd(end)) if !flags.intersects(Flags::ERRQUEUE.with(Flags::OOB)) => end,
+            _ => match Self::end_to_receive(op, flags)? {
+                Some(end) => end,
+                None => return Self::recv_elsewhere(op, msg, len, flags),
+            },
         };
-        match standing {
-            Standing::Decided(Mode::Smcd(end)) => {
-                msg.clear_name();
-                let received = end.recv(op.sk, msg.dest(), len, flags)?;
-                let control = op.tells_unread.load(Relaxed);
-                if control || msg.wants_unread() {
-                    msg.set_unread(end.left(), control);
-                }
-                Ok(received)
-            }
-            Standing::Decided(Mode::Tcp(_)) => {
-                let result = Self::through(op, |tcp| tcp.recvmsg(msg, len, flags));
-                if op.sk.peek_off().is_some() {
-                    op.sk.mirror_peek_off(op.tcp()?.sk());
-                }
-                result
-            }
-            _ => Self::nothing_to_read(op),
+        msg.clear_name();
+        let received = end.recv(op.sk, msg.dest(), len, flags)?;
+        let control = op.tells_unread.load(Relaxed);
+        if control || msg.wants_unread() {
+            msg.set_unread(end.left(), control);
         }
+        Ok(received)
     }
 
     fn splice_read(op: &Op<'_, Self>, splice: Splice) -> Result<usize> {
@@ -311,23 +294,89 @@ impl SmcSock {
         Ok(())
     }
 
-    /// `sendmsg()` through rings.
-    fn send_smcd(op: &Op<'_, Self>, end: &Endpoint, msg: &mut MsgHdr, len: usize) -> Result<usize> {
+    /// The end to send through, once it is decided; none if TCP sends.
+    ///
+    /// # Errors
+    ///
+    /// * `EPIPE`: there is no connection; `SIGPIPE` was raised.
+    /// * What the connection failed of, and what ends the wait for it.
+    #[cold]
+    fn end_to_send<'a>(op: &'a Op<'_, Self>, flags: Flags) -> Result<Option<&'a Endpoint>> {
+        let timeout = op.sk.sndtimeo(flags.contains(Flags::DONTWAIT));
+        match Self::settled(op, timeout)? {
+            Standing::Decided(Mode::Smcd(end)) => Ok(Some(end)),
+            Standing::Decided(Mode::Tcp(_)) => Ok(None),
+            // TCP would take the bytes of a thread that is faster than another one's connect().
+            _ => {
+                op.sk.take_err()?;
+                Err(Self::signalled(op, flags, EPIPE))
+            }
+        }
+    }
+
+    /// `sendmsg()` through rings with `MSG_ZEROCOPY`, which is copied and says so.
+    #[cold]
+    fn send_zerocopy(
+        op: &Op<'_, Self>,
+        end: &Endpoint,
+        msg: &mut MsgHdr,
+        len: usize,
+    ) -> Result<usize> {
         let flags = msg.flags();
-        let completion = if flags.contains(Flags::ZEROCOPY)
-            && len > 0
-            && op.sk.zerocopy()
-            && !msg.has_completion()
-        {
+        let completion = if len > 0 && op.sk.zerocopy() && !msg.has_completion() {
             Some(Completion::new(op.tcp()?.sk(), len)?)
         } else {
             None
         };
-        let sent = Self::signalling(op, flags, end.send(op.sk, msg.source(), flags))?;
+        let sent = end
+            .send(op.sk, msg.source(), flags)
+            .map_err(|err| Self::signalled(op, flags, err))?;
         if let Some(completion) = completion {
             completion.copied();
         }
         Ok(sent)
+    }
+
+    /// The end to receive the stream from, once it is decided; none if something else is to be
+    /// received, or TCP has it.
+    ///
+    /// # Errors
+    ///
+    /// * What ends the wait for a connection that is on its way.
+    #[cold]
+    fn end_to_receive<'a>(op: &'a Op<'_, Self>, flags: Flags) -> Result<Option<&'a Endpoint>> {
+        if flags.intersects(Flags::ERRQUEUE.with(Flags::OOB)) {
+            return Ok(None);
+        }
+        let timeout = op.sk.rcvtimeo(flags.contains(Flags::DONTWAIT));
+        match Self::settled(op, timeout)? {
+            Standing::Decided(Mode::Smcd(end)) => Ok(Some(end)),
+            _ => Ok(None),
+        }
+    }
+
+    /// `recvmsg()` of what does not come through rings.
+    #[cold]
+    fn recv_elsewhere(
+        op: &Op<'_, Self>,
+        msg: &mut MsgHdr,
+        len: usize,
+        flags: Flags,
+    ) -> Result<usize> {
+        if flags.contains(Flags::ERRQUEUE) {
+            return Self::through(op, |tcp| tcp.recvmsg(msg, len, flags));
+        }
+        if flags.contains(Flags::OOB) {
+            return Self::recv_urgent(op, msg, len, flags);
+        }
+        if !matches!(op.mode(), Some(Mode::Tcp(_))) {
+            return Self::nothing_to_read(op);
+        }
+        let result = Self::through(op, |tcp| tcp.recvmsg(msg, len, flags));
+        if op.sk.peek_off().is_some() {
+            op.sk.mirror_peek_off(op.tcp()?.sk());
+        }
+        result
     }
 
     /// `recvmsg()` with `MSG_OOB`, which never waits.
@@ -366,11 +415,12 @@ impl SmcSock {
         })
     }
 
-    /// Raises `SIGPIPE` where a send call ends in `EPIPE`.
-    fn signalling(op: &Op<'_, Self>, flags: Flags, result: Result<usize>) -> Result<usize> {
-        if result.as_ref().is_err_and(|err| *err == EPIPE) {
+    /// The error of a send call, which raises `SIGPIPE` if it is `EPIPE`.
+    #[cold]
+    fn signalled(op: &Op<'_, Self>, flags: Flags, err: Error) -> Error {
+        if err == EPIPE {
             op.sk.raise_sigpipe(flags.0);
         }
-        result
+        err
     }
 }
