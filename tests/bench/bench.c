@@ -5,6 +5,7 @@
  *	ROW VALUE UNIT
  *
  *	bench tcp|smc|unix|pipe [ROW...]
+ *	bench tcp|smc|unix|pipe -ROW...	all but these
  *
  * A row comes as often as it was measured, and not at all where it has no
  * meaning. Its name says what was measured:
@@ -546,15 +547,16 @@ static const struct {
 	{ "live_max", live_max, LIVE_MAX, 1, NETWORK },
 };
 
+/* The rows that are named, or all but those named with a minus. */
 static bool is_wanted(const char *name, char **names)
 {
-	if (!*names)
-		return true;
+	bool others = !*names || **names == '-';
+
 	for (; *names; names++) {
-		if (!strcmp(*names, name))
-			return true;
+		if (!strcmp(*names + (**names == '-'), name))
+			return **names != '-';
 	}
-	return false;
+	return others;
 }
 
 int main(int argc, char **argv)
@@ -572,7 +574,7 @@ int main(int argc, char **argv)
 			break;
 	}
 	if (argc < 2 || i == ARRAY_SIZE(names) || !live)
-		errx(2, "usage: bench tcp|smc|unix|pipe [ROW...]");
+		errx(2, "usage: bench tcp|smc|unix|pipe [ROW...|-ROW...]");
 	family = i;
 	for (i = 0; i < ARRAY_SIZE(rows); i++) {
 		row = rows[i].name;
