@@ -251,8 +251,10 @@ impl Connection {
         if closed == Closed::Reset {
             peer.die(close::reset_error(outgoing.channel.observe()));
         }
-        outgoing.channel.raise(|_| close::writer_closes(closed));
+        let before = outgoing.channel.raise(|_| close::writer_closes(closed));
         match closed {
+            // The peer was told when this end shut down; TCP has nothing more to send.
+            Closed::Clean if before.has(Flags::TX_SHUT) => {}
             Closed::Clean => peer.wake_for_end(),
             Closed::Reset => peer.wake(),
         }

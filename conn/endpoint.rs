@@ -34,8 +34,9 @@ use crate::{
         sock::{
             Shutdown,
             Sk, //
-        }, //
-    }, //
+        },
+        wait::Timeout,
+    },
 };
 
 /// What tools show of one direction.
@@ -150,6 +151,21 @@ impl Endpoint {
         self.conn.recv(self.side, sk, to, len, flags)
     }
 
+    /// Waits until there is something to receive, or the time is over, and says how many of `len`
+    /// bytes a splice may take: none at the urgent mark, as `tcp_splice_read()` has it.
+    ///
+    /// # Errors
+    ///
+    /// - `EAGAIN` - at the urgent mark, and there is no time to wait.
+    /// - `ECONNRESET` - at the urgent mark of a connection that was reset; reported once.
+    ///
+    /// # Context
+    ///
+    /// Process context, may sleep; no lock but a pipe's is held.
+    pub(crate) fn spliceable(&self, sk: &Sk, len: usize, timeout: Timeout) -> Result<usize> {
+        self.conn.spliceable(self.side, sk, len, timeout)
+    }
+
     /// Receives the urgent byte out of band, as `tcp_recv_urg()` does: into `to` if there is one,
     /// and for good if `taking`. Says whether there was one, or the stream ends before it.
     ///
@@ -179,8 +195,10 @@ impl Endpoint {
     ///
     /// Process context.
     pub(crate) fn is_at_mark(&self) -> bool {
-        let (_, urgent) = self.conn.incoming(self.side).unread_and_urgent();
-        urgent.is_at_mark()
+        let (unread, urgent) = self.conn.incoming(self.side).unread_and_urgent();
+        // A reader that has got everything is behind the end of the stream, too.
+        let ended = unread == 0 && self.incoming_word().has(Flags::TX_SHUT);
+        urgent.is_at_mark() && !ended
     }
 
     /// How many bytes are left to be read, where the end of the stream counts as one (`TCP_INQ`).

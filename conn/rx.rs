@@ -104,7 +104,69 @@ struct Request<'a> {
     next: Option<Position>,
 }
 
+impl<'a> Request<'a> {
+    fn new(side: Side, sk: &'a Sk, len: usize, flags: msg::Flags) -> Self {
+        Self {
+            side,
+            sk,
+            len,
+            target: sk.rcvlowat(flags.contains(msg::Flags::WAITALL), len).max(1),
+            flags,
+            got: 0,
+            offset: sk.peek_off().unwrap_or(0),
+            next: None,
+        }
+    }
+}
+
 impl Connection {
+    /// Waits until there is something to receive, of whatever kind, and says how many of `len`
+    /// bytes a splice may receive: not those behind the urgent mark, which it does not pass.
+    ///
+    /// Errors and context: [`super::Endpoint::spliceable`].
+    pub(super) fn spliceable(
+        &self,
+        side: Side,
+        sk: &Sk,
+        len: usize,
+        timeout: Timeout,
+    ) -> Result<usize> {
+        let request = Request::new(side, sk, len, msg::Flags::NONE);
+        if !timeout.expired() && self.is_idle(&request) {
+            self.await_any(&request, timeout);
+        }
+        let direction = self.incoming(side);
+        let (unread, urgent) = direction.unread_and_urgent();
+        match urgent.before_mark(unread) {
+            None => Ok(len),
+            Some(0) => {
+                let word = direction.channel.observe();
+                if close::read_end(word) == ReadEnd::Eof {
+                    return Ok(0);
+                }
+                sk.take_err()?;
+                if sk.shutdown_mask().rcv() || !timeout.expired() {
+                    Ok(0)
+                } else {
+                    Err(EAGAIN)
+                }
+            }
+            Some(before) => Ok(before.min(len)),
+        }
+    }
+
+    /// Waits until an attempt would find more than a reason to wait, or there is no time left.
+    #[cold]
+    fn await_any(&self, request: &Request<'_>, mut timeout: Timeout) {
+        self.spin(request);
+        pin_init::stack_pin_init!(let waiter = Waiter::new(request.sk));
+        while self.is_idle(request) && !timeout.expired() {
+            request.sk.set_sleeps_for_data(true);
+            timeout = waiter.as_mut().wait(timeout);
+            request.sk.set_sleeps_for_data(false);
+        }
+    }
+
     /// Receives up to `len` bytes.
     ///
     /// Errors and context: [`super::Endpoint::recv`].
@@ -116,16 +178,7 @@ impl Connection {
         len: usize,
         flags: msg::Flags,
     ) -> Result<usize> {
-        let mut request = Request {
-            side,
-            sk,
-            len,
-            target: sk.rcvlowat(flags.contains(msg::Flags::WAITALL), len).max(1),
-            flags,
-            got: 0,
-            offset: sk.peek_off().unwrap_or(0),
-            next: None,
-        };
+        let mut request = Request::new(side, sk, len, flags);
         let timeout = sk.rcvtimeo(flags.contains(msg::Flags::DONTWAIT));
         // Who asks before the peer has answered needs no lock to find nothing.
         if timeout.expired() || !self.looks_empty(side) {

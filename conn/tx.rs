@@ -311,7 +311,9 @@ impl Connection {
                 _ => match self.grow(side, sk, &mut tx, word, eager)? {
                     None => continue,
                     Some(obstacle) => {
-                        if sent.urgent && sent.bytes > 0 && self.mark_urgent(side, word.position())
+                        if sent.urgent
+                            && sent.bytes > 0
+                            && self.mark_urgent(side, sk, word.position())
                         {
                             self.announce_urgent(side);
                         }
@@ -324,7 +326,7 @@ impl Connection {
             if copied > 0 {
                 if sent.urgent && (copied < len || from.is_empty()) {
                     // A mark that is not published is as good as none.
-                    self.mark_urgent(side, word.position().advance(copied));
+                    self.mark_urgent(side, sk, word.position().advance(copied));
                 }
                 match direction.channel.publish(word, copied) {
                     Ok(word) => {

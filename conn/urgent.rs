@@ -3,7 +3,7 @@
 //! Urgent data: the mark in the stream of a direction.
 //!
 //! Follows `tcp_check_urg()`, `tcp_recv_urg()` and `tcp_recvmsg_locked()`: the last byte of a send
-//! with `MSG_OOB` is marked. It stays in its ring with all others, so urgent data needs no room of
+//! with `MSG_OOB` is marked, or with `net.ipv4.tcp_stdurg` the one behind it. It stays in its ring with all others, so urgent data needs no room of
 //! its own and holds up nobody; who reads the stream stops at the mark, and passes the byte over
 //! unless `SO_OOBINLINE` is set. SMC has no urgent data (`net/smc/smc_tx.c` counts it and lets the
 //! sender wait); what C's SMC does with it is not followed.
@@ -145,13 +145,12 @@ impl Urgent {
         })
     }
 
-    /// Marks the byte before `end`; whether this is news to the reader, whose socket has
+    /// Marks the byte at `at`; whether this is news to the reader, whose socket has
     /// `SO_OOBINLINE` as `inline` says.
     ///
     /// Called by the sender, before it publishes that byte.
     #[cold]
-    fn mark(&self, channel: &Channel, end: Position, inline: bool) -> bool {
-        let at = end.before();
+    fn mark(&self, channel: &Channel, at: Position, inline: bool) -> bool {
         let mut marks = self.marks.lock();
         let consumed = channel.consumed();
         let is_ahead = |of: Position| at.checked_since(of);
@@ -163,7 +162,11 @@ impl Urgent {
                 return false;
             }
             let lost = marks.lost_at(consumed);
-            if mark.at == consumed.advance(lost) && !inline {
+            let is_there = channel
+                .observe()
+                .unread(consumed)
+                .is_some_and(|unread| unread > lost);
+            if mark.at == consumed.advance(lost) && is_there && !inline {
                 marks.lost = Some(Lost {
                     from: consumed,
                     len: lost + 1,
@@ -260,6 +263,13 @@ impl View {
         }
     }
 
+    /// How many of `unread` bytes are before the mark, if it is among them. It ends a splice,
+    /// whatever `SO_OOBINLINE` says (`__tcp_read_sock()`).
+    pub(super) fn before_mark(self, unread: usize) -> Option<usize> {
+        self.distance
+            .filter(|&distance| distance < unread - self.lost.min(unread))
+    }
+
     /// Whether a reader stands at the mark (`SIOCATMARK`).
     pub(super) fn is_at_mark(self) -> bool {
         self.distance == Some(0)
@@ -267,13 +277,18 @@ impl View {
 }
 
 impl Connection {
-    /// Marks the last byte of what `side` sent or is about to publish, up to `end`; whether the
-    /// peer must be told.
-    pub(super) fn mark_urgent(&self, side: Side, end: Position) -> bool {
+    /// Marks the last byte of what `sk`, at `side`, sent or is about to publish, up to `end`;
+    /// whether the peer must be told.
+    pub(super) fn mark_urgent(&self, side: Side, sk: &Sk, end: Position) -> bool {
         let direction = self.outgoing(side);
         let reader = self.end(side.peer()).sk();
         let inline = reader.is_some_and(|sk| sk.oob_inline());
-        direction.urgent.mark(&direction.channel, end, inline)
+        let at = if reader.unwrap_or(sk).net().tcp_stdurg() {
+            end
+        } else {
+            end.before()
+        };
+        direction.urgent.mark(&direction.channel, at, inline)
     }
 
     /// Tells the reader that there is urgent data: `SIGURG` for its owner, and a wake-up whatever

@@ -28,6 +28,11 @@ int rust_helper_tcp_rmem_max(struct net *net)
 	return READ_ONCE(net->ipv4.sysctl_tcp_rmem[2]);
 }
 
+bool rust_helper_tcp_stdurg(struct net *net)
+{
+	return READ_ONCE(net->ipv4.sysctl_tcp_stdurg);
+}
+
 bool rust_helper_tcp_timestamps(struct net *net)
 {
 	return READ_ONCE(net->ipv4.sysctl_tcp_timestamps) == 1;

@@ -58,6 +58,13 @@ impl Net {
         usize::try_from(max).unwrap_or(0)
     }
 
+    /// Whether urgent data is the byte behind what was sent with `MSG_OOB`, as RFC 793 has it:
+    /// `net.ipv4.tcp_stdurg`.
+    pub(crate) fn tcp_stdurg(&self) -> bool {
+        // SAFETY: `self` is a namespace.
+        unsafe { bindings::tcp_stdurg(self.0.get()) }
+    }
+
     /// Whether TCP connections of this namespace carry time stamps with a random offset.
     pub(crate) fn tcp_timestamps(&self) -> bool {
         // SAFETY: `self` is a namespace.

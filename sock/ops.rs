@@ -233,7 +233,12 @@ impl StreamSocket for SmcSock {
     fn splice_read(op: &Op<'_, Self>, splice: Splice) -> Result<usize> {
         let timeout = op.sk.rcvtimeo(splice.nonblock(op.socket));
         match Self::settled(op, timeout)? {
-            Standing::Decided(Mode::Smcd(_)) => splice.copy(op.socket),
+            Standing::Decided(Mode::Smcd(end)) => {
+                match end.spliceable(op.sk, splice.len(), timeout)? {
+                    0 => Ok(0),
+                    len => splice.copy(op.socket, len),
+                }
+            }
             Standing::Decided(Mode::Tcp(_)) => {
                 // TCP looks at it without asking whether it is there.
                 op.tcp()?.share_file(op.socket);

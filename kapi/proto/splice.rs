@@ -27,17 +27,23 @@ impl Splice {
         unsafe { bindings::socket_nonblock(socket.as_ptr()) }
     }
 
-    /// Reads into fresh pages by `recvmsg()` and hands these to the pipe.
+    /// How many bytes the caller wants.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Reads up to `len` bytes into fresh pages by `recvmsg()` and hands these to the pipe.
     ///
     /// # Errors
     ///
     /// Those of `recvmsg()`, and `ESPIPE` when a position was given.
-    pub(crate) fn copy(&self, socket: &Socket) -> Result<usize> {
+    pub(crate) fn copy(&self, socket: &Socket, len: usize) -> Result<usize> {
         // SAFETY: `socket` belongs to a file that the system call holds open.
         let file = unsafe { bindings::socket_file(socket.as_ptr()) };
+        let len = len.min(self.len);
         // SAFETY: The arguments are core's own; `file` is open.
         let done =
-            unsafe { bindings::copy_splice_read(file, self.ppos, self.pipe, self.len, self.flags) };
+            unsafe { bindings::copy_splice_read(file, self.ppos, self.pipe, len, self.flags) };
         result_of(done)
     }
 }

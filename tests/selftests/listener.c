@@ -704,17 +704,6 @@ static void *connect_at_will(void *arg)
 	return NULL;
 }
 
-static int write_sysctl(const char *path, const char *text)
-{
-	int ret, fd = open(path, O_WRONLY);
-
-	if (fd < 0)
-		return -errno;
-	ret = write(fd, text, strlen(text)) < 0 ? -errno : 0;
-	close(fd);
-	return ret;
-}
-
 /* A listener at @addr although connections of an earlier one are left there. */
 static int listen_again(const struct smc_ends *ends, const struct sockaddr_storage *addr,
 			socklen_t len)
@@ -753,7 +742,7 @@ TEST_F_TIMEOUT(listener, comes_and_goes_in_a_storm, 600)
 		struct storm storm[CLIENTS];
 		pthread_t thread[CLIENTS];
 
-		ASSERT_EQ(0, write_sysctl("/proc/sys/net/ipv4/tcp_syncookies", cookies[i]));
+		ASSERT_EQ(0, smc_set_sysctl("/proc/sys/net/ipv4/tcp_syncookies", cookies[i]));
 		for (int j = 0; j < CLIENTS; j++) {
 			storm[j] = (struct storm) {
 				.client = j % 2 ? tcp : variant->ends->client,
@@ -786,7 +775,7 @@ TEST_F_TIMEOUT(listener, comes_and_goes_in_a_storm, 600)
 	close(self->fd);
 	self->fd = smc_listen(variant->ends, 8, &self->addr, &self->len);
 	ASSERT_LE(0, self->fd);
-	ASSERT_EQ(0, write_sysctl("/proc/sys/net/ipv4/tcp_syncookies", "1"));
+	ASSERT_EQ(0, smc_set_sysctl("/proc/sys/net/ipv4/tcp_syncookies", "1"));
 	ASSERT_EQ(0, smc_pair_from(variant->ends, self->fd, &self->addr, self->len, fd));
 	EXPECT_EQ(0, smc_exchange(fd[0], fd[1], 1));
 	smc_close_pair(fd);

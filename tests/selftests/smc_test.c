@@ -465,3 +465,15 @@ int smc_netns_enter(int ns)
 {
 	return setns(ns, CLONE_NEWNET) ? fail(errno, "setns") : 0;
 }
+
+/* Writes @text to the file of a sysctl, mostly one of the caller's namespace. */
+int smc_set_sysctl(const char *path, const char *text)
+{
+	int ret, fd = open(path, O_WRONLY);
+
+	if (fd < 0)
+		return fail(errno, "open %s", path);
+	ret = write(fd, text, strlen(text)) < 0 ? fail(errno, "write %s", path) : 0;
+	close(fd);
+	return ret;
+}

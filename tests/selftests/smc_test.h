@@ -175,5 +175,6 @@ long smc_parameter(const char *name, long otherwise);
 int smc_netns_new(void);
 int smc_netns_open(void);
 int smc_netns_enter(int ns);
+int smc_set_sysctl(const char *path, const char *text);
 
 #endif /* SMC_TEST_H */
