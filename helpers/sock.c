@@ -132,6 +132,11 @@ void rust_helper_sk_set_nospace(struct sock *sk)
 	smp_mb__after_atomic();
 }
 
+bool rust_helper_sk_is_async(struct sock *sk)
+{
+	return sock_flag(sk, SOCK_FASYNC);
+}
+
 void rust_helper_sk_set_waitdata(struct sock *sk)
 {
 	sk_set_bit(SOCKWQ_ASYNC_WAITDATA, sk);

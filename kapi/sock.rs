@@ -146,6 +146,26 @@ impl Sk {
     ///
     /// Any context but hardirq; no spinlock of this module may be held.
     pub(crate) fn data_ready(&self) {
+        // SAFETY: A live socket.
+        if unsafe { bindings::sk_is_async(self.0.get()) } {
+            self.data_ready_async();
+        } else {
+            self.call_data_ready();
+        }
+    }
+
+    /// As [`Self::data_ready`], when somebody may get `SIGIO`: a reader that is woken stays one that
+    /// slept, who needs none, until that is decided (TCP holds its socket lock meanwhile).
+    #[cold]
+    fn data_ready_async(&self) {
+        // SAFETY: A live socket.
+        unsafe { bindings::sk_callback_read_lock(self.0.get()) };
+        self.call_data_ready();
+        // SAFETY: Locked above.
+        unsafe { bindings::sk_callback_read_unlock(self.0.get()) };
+    }
+
+    fn call_data_ready(&self) {
         // SAFETY: The field is set for life by `sock_init_data` and may be replaced by a kernel
         // user, hence the volatile read.
         let callback = unsafe { (&raw const (*self.0.get()).sk_data_ready).read_volatile() };
@@ -237,6 +257,12 @@ impl Sk {
     ///
     /// Process context, within a system call on this socket.
     pub(crate) fn set_sleeps_for_data(&self, sleeps: bool) {
+        // SAFETY: A live socket.
+        if !unsafe { bindings::sk_is_async(self.0.get()) } {
+            return;
+        }
+        // SAFETY: A live socket. The lock waits for whoever is about to decide about `SIGIO`.
+        unsafe { bindings::sk_callback_write_lock(self.0.get()) };
         if sleeps {
             // SAFETY: The socket's file is open, so `sk_wq` is set.
             unsafe { bindings::sk_set_waitdata(self.0.get()) }
@@ -244,6 +270,8 @@ impl Sk {
             // SAFETY: As above.
             unsafe { bindings::sk_clear_waitdata(self.0.get()) }
         }
+        // SAFETY: Locked above.
+        unsafe { bindings::sk_callback_write_unlock(self.0.get()) };
     }
 
     /// Sets the pending error, `sk_err`.
