@@ -232,10 +232,13 @@ impl StreamSocket for SmcSock {
             Standing::Decided(Mode::Smcd(end)) => {
                 msg.clear_name();
                 let received = end.recv(op.sk, msg.dest(), len, flags)?;
-                let control = op.tells_unread.load(Relaxed);
-                if control || msg.wants_unread() {
-                    msg.set_unread(end.left(), control);
+                if op.sk.wants_rx_stamps() {
+                    // A receiver of no bytes has looked at data, too, if there is any.
+                    if let (true, Some(stamp)) = (received > 0 || len == 0, end.stamp()) {
+                        msg.set_rx_stamp(op.sk, stamp);
+                    }
                 }
+                Self::tell_unread(op, end, msg);
                 Ok(received)
             }
             Standing::Decided(Mode::Tcp(_)) => {
@@ -324,14 +327,23 @@ impl SmcSock {
         };
         msg.clear_name();
         let to = (len > 0 && !flags.contains(Flags::TRUNC)).then(|| msg.dest());
-        if !end.recv_urgent(op.sk, to, !flags.contains(Flags::PEEK))? {
-            return Ok(0);
+        let received = end.recv_urgent(op.sk, to, !flags.contains(Flags::PEEK))?;
+        if received {
+            msg.add_flags(Flags::OOB);
+            if len == 0 {
+                msg.add_flags(Flags::TRUNC);
+            }
         }
-        msg.add_flags(Flags::OOB);
-        if len == 0 {
-            msg.add_flags(Flags::TRUNC);
+        Self::tell_unread(op, end, msg);
+        Ok(if received { len.min(1) } else { 0 })
+    }
+
+    /// Tells a receiver who asked for it what is left behind its message (`TCP_INQ`).
+    fn tell_unread(op: &Op<'_, Self>, end: &Endpoint, msg: &mut MsgHdr) {
+        let control = op.tells_unread.load(Relaxed);
+        if control || msg.wants_unread() {
+            msg.set_unread(end.left(), control);
         }
-        Ok(len.min(1))
     }
 
     /// The result of reading from a socket without a connection.
