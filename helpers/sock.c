@@ -332,6 +332,27 @@ void rust_helper_msg_put_rx_stamp(struct msghdr *msg, const struct sock *sk, kti
 		put_cmsg_scm_timestamping(msg, &tss);
 }
 
+u32 rust_helper_sk_tx_stamps(const struct sock *sk)
+{
+	return READ_ONCE(sk->sk_tsflags) & SOF_TIMESTAMPING_TX_RECORD_MASK;
+}
+
+bool rust_helper_sk_numbers_stamps(const struct sock *sk)
+{
+	return READ_ONCE(sk->sk_tsflags) & SOF_TIMESTAMPING_OPT_ID;
+}
+
+int rust_helper_msg_tx_stamps(struct sock *sk, struct msghdr *msg, u32 *stamps)
+{
+	struct sockcm_cookie sockc;
+
+	sockcm_init(&sockc, sk);
+	if (sock_cmsg_send(sk, msg, &sockc))
+		return -EINVAL;
+	*stamps = sockc.tsflags & SOF_TIMESTAMPING_TX_RECORD_MASK;
+	return 0;
+}
+
 /*
  * The socket-level options that core reads from the socket an application
  * holds. SOCK_TIMESTAMP and SOCK_TIMESTAMPING_RX_SOFTWARE are none of them: they

@@ -99,6 +99,13 @@ impl MsgHdr {
         unsafe { IovIterDest::from_raw(&raw mut (*self.0.get()).msg_iter) }
     }
 
+    /// Whether the sender brings control data.
+    #[inline]
+    pub(crate) fn has_control(&self) -> bool {
+        // SAFETY: `self` is a valid header.
+        unsafe { (*self.0.get()).msg_controllen != 0 }
+    }
+
     /// Whether the sender brings a completion of its own for `MSG_ZEROCOPY`.
     pub(crate) fn has_completion(&self) -> bool {
         // SAFETY: `self` is a valid header.

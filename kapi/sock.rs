@@ -425,6 +425,13 @@ impl Sk {
         unsafe { bindings::sk_wants_rx_stamps(self.0.get()) }
     }
 
+    /// Whether time stamps of what was sent say how many bytes that were:
+    /// `SOF_TIMESTAMPING_OPT_ID`.
+    pub(crate) fn numbers_stamps(&self) -> bool {
+        // SAFETY: A live socket.
+        unsafe { bindings::sk_numbers_stamps(self.0.get()) }
+    }
+
     /// Whether a TCP socket says with each message what is left behind it: `TCP_INQ`.
     pub(crate) fn tcp_recvmsg_inq(&self) -> bool {
         // SAFETY: Called for TCP sockets only.

@@ -41,6 +41,7 @@ use crate::{
             TcpState, //
         },
         tcp::{
+            stamps::TxStamps,
             zerocopy::Completion,
             TcpSocket, //
         },
@@ -313,7 +314,12 @@ impl SmcSock {
         } else {
             None
         };
+        let stamps = TxStamps::requested(op.tcp()?.sk(), msg)?;
         let sent = Self::signalling(op, flags, end.send(op.sk, msg.source(), flags))?;
+        if sent > 0 && stamps.any() {
+            let from = op.stamps_from.load(Relaxed);
+            stamps.tell(op.tcp()?.sk(), end.sent().wrapping_sub(from));
+        }
         if let Some(completion) = completion {
             completion.copied();
         }
