@@ -6,12 +6,16 @@
  * 1. The same control messages as on TCP, with a time between that of the send
  *    and that of the receive; for reads, peeks, small control buffers, the end.
  * 2. What was asked for before a socket was accepted holds for the child.
+ * 3. Times of what was sent, on the error queue, asked for by option and by
+ *    message; control data that is not valid is refused. The times come without
+ *    the packet (SOF_TIMESTAMPING_OPT_TSONLY): there is none.
  */
 
 #include <errno.h>
+#include <time.h>
+#include <linux/errqueue.h>
 #include <linux/net_tstamp.h>
 #include <netinet/tcp.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "kselftest_harness.h"
@@ -92,7 +96,7 @@ static int64_t stamp_of(int type, const void *data)
 static void note_recvmsg(struct smc_notes *notes, int fd, size_t len, int flags, size_t room,
 			 int64_t since)
 {
-	char control[512] __attribute__((aligned(8)));
+	_Alignas(8) char control[512];
 	char buf[64];
 	struct iovec iov = { buf, len };
 	struct msghdr msg = {
@@ -220,6 +224,120 @@ TEST_F(timestamps, of_an_accepted_socket_as_on_tcp)
 	for (int i = 0; i < ARRAY_SIZE(requests); i++) {
 		EXPECT_TRUE(smc_same_as_tcp(variant->ends, inherits, &requests[i]))
 			TH_LOG("option %d, value %x", requests[i].name, requests[i].value);
+	}
+}
+
+#define TX_ALL	(SOF_TIMESTAMPING_TX_SOFTWARE | SOF_TIMESTAMPING_TX_SCHED | SOF_TIMESTAMPING_TX_ACK)
+#define ID	SOF_TIMESTAMPING_OPT_ID
+#define ALONE	SOF_TIMESTAMPING_OPT_TSONLY
+
+/* What the error queue holds: for each time its kind, its key and whether it is right. */
+static void note_queue(struct smc_notes *notes, const int fd[2], int64_t since)
+{
+	smc_settle(fd);
+	smc_note_poll(notes, fd[0]);
+	for (;;) {
+		_Alignas(8) char control[512];
+		char buf[64];
+		struct iovec iov = { buf, sizeof(buf) };
+		struct msghdr msg = {
+			.msg_iov = &iov, .msg_iovlen = 1,
+			.msg_control = control, .msg_controllen = sizeof(control),
+		};
+		ssize_t ret = recvmsg(fd[0], &msg, MSG_ERRQUEUE | MSG_DONTWAIT);
+
+		smc_note_result(notes, "queued", ret);
+		if (ret < 0)
+			return;
+		for (struct cmsghdr *cmsg = CMSG_FIRSTHDR(&msg); cmsg;
+		     cmsg = CMSG_NXTHDR(&msg, cmsg)) {
+			struct sock_extended_err *err = (void *)CMSG_DATA(cmsg);
+			int64_t stamp = stamp_of(cmsg->cmsg_type, CMSG_DATA(cmsg));
+
+			smc_note(notes, "(%d,%d", cmsg->cmsg_level, cmsg->cmsg_type);
+			if (cmsg->cmsg_level == SOL_SOCKET)
+				smc_note(notes, stamp < since - 1000 || stamp > now() ?
+						" wrong" : " right");
+			else
+				smc_note(notes, " errno=%d origin=%d info=%d data=%u",
+					 err->ee_errno, err->ee_origin, err->ee_info, err->ee_data);
+			smc_note(notes, ")");
+		}
+	}
+}
+
+/* A send whose message asks for @flags. */
+static ssize_t send_asking(int fd, const char *data, int type, uint32_t flags)
+{
+	_Alignas(8) char control[CMSG_SPACE(sizeof(flags))] = "";
+	struct iovec iov = { (void *)data, strlen(data) };
+	struct msghdr msg = {
+		.msg_iov = &iov, .msg_iovlen = 1,
+		.msg_control = control, .msg_controllen = sizeof(control),
+	};
+	struct cmsghdr *cmsg = CMSG_FIRSTHDR(&msg);
+
+	cmsg->cmsg_level = SOL_SOCKET;
+	cmsg->cmsg_type = type;
+	cmsg->cmsg_len = CMSG_LEN(sizeof(flags));
+	memcpy(CMSG_DATA(cmsg), &flags, sizeof(flags));
+	return sendmsg(fd, &msg, 0);
+}
+
+static void sends(const struct smc_ends *ends, struct smc_notes *notes, const void *arg)
+{
+	const int *value = arg;
+	int fd[2], none = 0;
+	int64_t since;
+	char buf[64];
+
+	if (smc_pair(ends, fd))
+		return;
+	since = now();
+	smc_note_result(notes, "send", send(fd[0], "before", 6, 0));
+	smc_settle(fd);
+	smc_note_result(notes, "option", setsockopt(fd[0], SOL_SOCKET, SO_TIMESTAMPING_OLD, value,
+						     sizeof(int)));
+	note_queue(notes, fd, since);
+	for (int i = 0; i < 2; i++) {
+		smc_note_result(notes, "send", send(fd[0], "message", 7, 0));
+		note_queue(notes, fd, since);
+	}
+	smc_note_result(notes, "empty", send(fd[0], "", 0, 0));
+	note_queue(notes, fd, since);
+	smc_note_result(notes, "ask", send_asking(fd[0], "asked", SO_TIMESTAMPING_OLD,
+						  SOF_TIMESTAMPING_TX_SOFTWARE));
+	note_queue(notes, fd, since);
+	smc_note_result(notes, "ask not", send_asking(fd[0], "asked", SO_TIMESTAMPING_OLD, 0));
+	note_queue(notes, fd, since);
+	smc_note_result(notes, "ask wrongly", send_asking(fd[0], "asked", SO_TIMESTAMPING_OLD,
+							   SOF_TIMESTAMPING_RX_SOFTWARE));
+	smc_note_result(notes, "unknown", send_asking(fd[0], "asked", 1000, 0));
+	smc_note_result(notes, "recv", recv(fd[1], buf, sizeof(buf), MSG_DONTWAIT));
+	smc_note_result(notes, "option", setsockopt(fd[0], SOL_SOCKET, SO_TIMESTAMPING_OLD, &none,
+						     sizeof(int)));
+	smc_note_result(notes, "send", send(fd[0], "off", 3, 0));
+	note_queue(notes, fd, since);
+	smc_note_result(notes, "option", setsockopt(fd[0], SOL_SOCKET, SO_TIMESTAMPING_OLD, value,
+						     sizeof(int)));
+	smc_note_result(notes, "send", send(fd[0], "on again", 8, 0));
+	note_queue(notes, fd, since);
+	smc_close_pair(fd);
+}
+
+TEST_F(timestamps, of_what_is_sent_as_on_tcp)
+{
+	static const int values[] = {
+		REPORT | ALONE | ID | TX_ALL, REPORT | ALONE | TX_ALL,
+		REPORT | ALONE | ID | SOF_TIMESTAMPING_TX_SOFTWARE,
+		REPORT | ALONE | ID | SOF_TIMESTAMPING_TX_ACK, REPORT | ALONE | ID,
+		ALONE | ID | TX_ALL, REPORT | ALONE | ID | SOF_TIMESTAMPING_OPT_CMSG | TX_ALL,
+		REPORT | ALONE | ID | SOF_TIMESTAMPING_OPT_ID_TCP | TX_ALL,
+	};
+
+	for (int i = 0; i < ARRAY_SIZE(values); i++) {
+		EXPECT_TRUE(smc_same_as_tcp(variant->ends, sends, &values[i]))
+			TH_LOG("value %x", values[i]);
 	}
 }
 
