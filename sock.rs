@@ -144,6 +144,9 @@ pub(crate) struct SmcSock {
     mirrored_soft: Atomic<i32>,
     /// `TCP_INQ`.
     tells_unread: Atomic<bool>,
+    /// How many bytes had been sent when `SOF_TIMESTAMPING_OPT_ID` was set; see
+    /// [`Endpoint::sent`].
+    stamps_from: Atomic<u32>,
     /// Children without data, of a listener, and how long they stay that.
     #[pin]
     deferred: Deferred,
@@ -176,6 +179,7 @@ impl SmcSock {
             mirrored: Atomic::new(0),
             mirrored_soft: Atomic::new(0),
             tells_unread: Atomic::new(false),
+            stamps_from: Atomic::new(0),
             deferred <- Deferred::new(),
         })
     }

@@ -16,7 +16,11 @@ use kernel::{
         new_spinlock,
         Mutex,
         SpinLock, //
-    }, //
+    },
+    time::{
+        ClockSource,
+        RealTime, //
+    },
 };
 
 use super::{
@@ -40,7 +44,8 @@ use crate::{
             MAX_UNREAD, //
         },
         Channel, //
-    }, //
+    },
+    kapi::sock::Sk,
 };
 
 /// The most rings in a chain. Each is larger than the one before, so this is enough to go from the
@@ -220,6 +225,9 @@ pub(super) struct Direction {
     pub(super) chain: SpinLock<Chain>,
     #[pin]
     pub(super) urgent: Urgent,
+    /// When the latest bytes were published, in nanoseconds since 1970, if the reader wanted to
+    /// know; else 0. As with TCP, which merges what waits to be read, it is that of all that waits.
+    stamp: Atomic<i64>,
     /// The reader's position when somebody last looked whether the direction is idle.
     pub(super) looked_at: Atomic<usize>,
 }
@@ -232,9 +240,27 @@ impl Direction {
             rx <- new_mutex!(Rx::new(), "Direction::rx"),
             chain <- new_spinlock!(Chain::new(), "Direction::chain"),
             urgent <- Urgent::new(),
+            stamp: Atomic::new(0),
             ceiling: Atomic::new(MAX_UNREAD),
             looked_at: Atomic::new(Position::START.into_raw()),
         })
+    }
+
+    /// Notes the time for bytes that are about to be published, if `reader` wants to know it.
+    ///
+    /// Ordered by [`Channel::publish`] and [`Channel::observe`]: who sees the bytes sees their time.
+    #[inline]
+    pub(super) fn stamp_for(&self, reader: Option<&Sk>) {
+        if reader.is_some_and(Sk::wants_rx_stamps) {
+            self.stamp.store(RealTime::ktime_get(), Relaxed);
+        } else if self.stamp.load(Relaxed) != 0 {
+            self.stamp.store(0, Relaxed);
+        }
+    }
+
+    /// When the latest bytes came, if that was noted.
+    pub(super) fn stamp(&self) -> Option<i64> {
+        Some(self.stamp.load(Relaxed)).filter(|&stamp| stamp != 0)
     }
 
     /// The bytes sent and not read.

@@ -201,6 +201,26 @@ impl Endpoint {
         urgent.is_at_mark() && !ended
     }
 
+    /// When the latest bytes came, in nanoseconds since 1970, if this end wanted to know it then
+    /// (`SO_TIMESTAMP` and its kin).
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub(crate) fn stamp(&self) -> Option<i64> {
+        self.conn.incoming(self.side).stamp()
+    }
+
+    /// How many bytes this end has sent, of which only the lower half is meant.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub(crate) fn sent(&self) -> u32 {
+        let [a, b, c, d, ..] = self.outgoing_word().position().into_raw().to_le_bytes();
+        u32::from_le_bytes([a, b, c, d])
+    }
+
     /// How many bytes are left to be read, where the end of the stream counts as one (`TCP_INQ`).
     ///
     /// # Context

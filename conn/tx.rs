@@ -328,6 +328,7 @@ impl Connection {
                     // A mark that is not published is as good as none.
                     self.mark_urgent(side, sk, word.position().advance(copied));
                 }
+                direction.stamp_for(self.end(side.peer()).sk());
                 match direction.channel.publish(word, copied) {
                     Ok(word) => {
                         tx.written = tx.written.saturating_add(copied);

@@ -293,6 +293,72 @@ void rust_helper_sk_mirror_incoming_cpu(struct sock *to, const struct sock *from
 	WRITE_ONCE(to->sk_incoming_cpu, READ_ONCE(from->sk_incoming_cpu));
 }
 
+/* Whether the socket is to be told when its data came, see sock_set_timestamping(). */
+bool rust_helper_sk_wants_rx_stamps(const struct sock *sk)
+{
+	return sock_flag(sk, SOCK_RCVTSTAMP) ||
+	       READ_ONCE(sk->sk_tsflags) & SOF_TIMESTAMPING_RX_SOFTWARE;
+}
+
+/* The time stamp of SO_TIMESTAMP and SO_TIMESTAMPNS, with fractions of a second. */
+static void put_stamp(struct msghdr *msg, const struct sock *sk, int old, int new, s64 sec,
+		      s64 fraction)
+{
+	__kernel_old_time_t stamp_old[2] = { sec, fraction };
+	s64 stamp[2] = { sec, fraction };
+
+	if (sock_flag(sk, SOCK_TSTAMP_NEW))
+		put_cmsg(msg, SOL_SOCKET, new, sizeof(stamp), stamp);
+	else
+		put_cmsg(msg, SOL_SOCKET, old, sizeof(stamp_old), stamp_old);
+}
+
+/* tcp_recv_timestamp() is not exported. */
+void rust_helper_msg_put_rx_stamp(struct msghdr *msg, const struct sock *sk, ktime_t stamp)
+{
+	struct scm_timestamping_internal tss = { .ts = { stamp } };
+	struct timespec64 ts = ktime_to_timespec64(stamp);
+	u32 tsflags = READ_ONCE(sk->sk_tsflags);
+
+	if (sock_flag(sk, SOCK_RCVTSTAMP)) {
+		if (sock_flag(sk, SOCK_RCVTSTAMPNS))
+			put_stamp(msg, sk, SO_TIMESTAMPNS_OLD, SO_TIMESTAMPNS_NEW, ts.tv_sec,
+				  ts.tv_nsec);
+		else
+			put_stamp(msg, sk, SO_TIMESTAMP_OLD, SO_TIMESTAMP_NEW, ts.tv_sec,
+				  ts.tv_nsec / NSEC_PER_USEC);
+	}
+	if (!(tsflags & SOF_TIMESTAMPING_SOFTWARE) ||
+	    !(tsflags & SOF_TIMESTAMPING_RX_SOFTWARE ||
+	      !(tsflags & SOF_TIMESTAMPING_OPT_RX_FILTER)))
+		return;
+	if (sock_flag(sk, SOCK_TSTAMP_NEW))
+		put_cmsg_scm_timestamping64(msg, &tss);
+	else
+		put_cmsg_scm_timestamping(msg, &tss);
+}
+
+u32 rust_helper_sk_tx_stamps(const struct sock *sk)
+{
+	return READ_ONCE(sk->sk_tsflags) & SOF_TIMESTAMPING_TX_RECORD_MASK;
+}
+
+bool rust_helper_sk_numbers_stamps(const struct sock *sk)
+{
+	return READ_ONCE(sk->sk_tsflags) & SOF_TIMESTAMPING_OPT_ID;
+}
+
+int rust_helper_msg_tx_stamps(struct sock *sk, struct msghdr *msg, u32 *stamps)
+{
+	struct sockcm_cookie sockc;
+
+	sockcm_init(&sockc, sk);
+	if (sock_cmsg_send(sk, msg, &sockc))
+		return -EINVAL;
+	*stamps = sockc.tsflags & SOF_TIMESTAMPING_TX_RECORD_MASK;
+	return 0;
+}
+
 /*
  * The socket-level options that core reads from the socket an application
  * holds. SOCK_TIMESTAMP and SOCK_TIMESTAMPING_RX_SOFTWARE are none of them: they

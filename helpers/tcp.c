@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
+#include <linux/errqueue.h>
 #include <net/inet_connection_sock.h>
 #include <net/tcp.h>
 
@@ -152,3 +153,21 @@ void rust_helper_tcp_have_smc_disable(void)
 {
 }
 #endif
+
+/* As tcp_tx_timestamp(), and as if a segment without data had been acknowledged. */
+void rust_helper_tcp_stamp_sent(struct sock *sk, u32 stamps, u32 bytes)
+{
+	static const int types[] = { SCM_TSTAMP_SCHED, SCM_TSTAMP_SND, SCM_TSTAMP_ACK };
+	struct sk_buff *skb = alloc_skb(0, GFP_KERNEL);
+	int i;
+
+	if (!skb)
+		return;
+	__sock_tx_timestamp(stamps, &skb_shinfo(skb)->tx_flags);
+	if (stamps & SOF_TIMESTAMPING_TX_ACK)
+		TCP_SKB_CB(skb)->txstamp_ack = TSTAMP_ACK_SK;
+	skb_shinfo(skb)->tskey = atomic_read(&sk->sk_tskey) + bytes - 1;
+	for (i = 0; i < ARRAY_SIZE(types); i++)
+		__skb_tstamp_tx(skb, NULL, NULL, sk, types[i]);
+	kfree_skb(skb);
+}

@@ -5,7 +5,10 @@
 //! C headers: [`include/linux/socket.h`](srctree/include/linux/socket.h),
 //! [`include/linux/sockptr.h`](srctree/include/linux/sockptr.h)
 
-use super::bindings;
+use super::{
+    bindings,
+    sock::Sk, //
+};
 use core::marker::PhantomData;
 use kernel::{
     ffi::{
@@ -117,6 +120,13 @@ impl MsgHdr {
         unsafe { IovIterDest::from_raw(&raw mut (*self.0.get()).msg_iter) }
     }
 
+    /// Whether the sender brings control data.
+    #[inline]
+    pub(crate) fn has_control(&self) -> bool {
+        // SAFETY: `self` is a valid header.
+        unsafe { (*self.0.get()).msg_controllen != 0 }
+    }
+
     /// Whether the sender brings a completion of its own for `MSG_ZEROCOPY`.
     pub(crate) fn has_completion(&self) -> bool {
         // SAFETY: `self` is a valid header.
@@ -143,6 +153,14 @@ impl MsgHdr {
             // noted in the header.
             unsafe { bindings::put_cmsg(self.0.get(), level, bindings::TCP_CM_INQ, size, data) };
         }
+    }
+
+    /// Tells the receiver at which time, in nanoseconds since 1970, the data came, as the options
+    /// of its socket `sk` ask for it.
+    pub(crate) fn set_rx_stamp(&mut self, sk: &Sk, stamp: i64) {
+        // SAFETY: A valid header of a receiver, and a live socket. What does not fit is noted in
+        // the header.
+        unsafe { bindings::msg_put_rx_stamp(self.0.get(), sk.as_ptr(), stamp) }
     }
 
     /// Tells the receiver more about the message.

@@ -453,6 +453,20 @@ impl Sk {
         unsafe { bindings::sock_flag_zerocopy(self.0.get()) }
     }
 
+    /// Whether data is to be received with the time at which it came: `SO_TIMESTAMP` and its kin.
+    #[inline]
+    pub(crate) fn wants_rx_stamps(&self) -> bool {
+        // SAFETY: A live socket.
+        unsafe { bindings::sk_wants_rx_stamps(self.0.get()) }
+    }
+
+    /// Whether time stamps of what was sent say how many bytes that were:
+    /// `SOF_TIMESTAMPING_OPT_ID`.
+    pub(crate) fn numbers_stamps(&self) -> bool {
+        // SAFETY: A live socket.
+        unsafe { bindings::sk_numbers_stamps(self.0.get()) }
+    }
+
     /// Whether a TCP socket says with each message what is left behind it: `TCP_INQ`.
     pub(crate) fn tcp_recvmsg_inq(&self) -> bool {
         // SAFETY: Called for TCP sockets only.

@@ -16,6 +16,7 @@ mod calls;
 pub(crate) mod child;
 mod hooks;
 mod owner;
+pub(crate) mod stamps;
 pub(crate) mod stream;
 mod syn;
 mod tuple;

@@ -41,6 +41,7 @@ use crate::{
             TcpState, //
         },
         tcp::{
+            stamps::TxStamps,
             zerocopy::Completion,
             TcpSocket, //
         },
@@ -206,8 +207,9 @@ impl StreamSocket for SmcSock {
                 None => return Self::through(op, |tcp| tcp.sendmsg(msg, len)),
             },
         };
-        if flags.contains(Flags::ZEROCOPY) {
-            return Self::send_zerocopy(op, end, msg, len);
+        let stamps = TxStamps::requested(op.tcp()?.sk(), msg)?;
+        if flags.contains(Flags::ZEROCOPY) || stamps.any() {
+            return Self::send_reporting(op, end, msg, len, stamps);
         }
         end.send(op.sk, msg.source(), flags)
             .map_err(|err| Self::signalled(op, flags, err))
@@ -223,10 +225,13 @@ impl StreamSocket for SmcSock {
         };
         msg.clear_name();
         let received = end.recv(op.sk, msg.dest(), len, flags)?;
-        let control = op.tells_unread.load(Relaxed);
-        if control || msg.wants_unread() {
-            msg.set_unread(end.left(), control);
+        if op.sk.wants_rx_stamps() {
+            // A receiver of no bytes has looked at data, too, if there is any.
+            if let (true, Some(stamp)) = (received > 0 || len == 0, end.stamp()) {
+                msg.set_rx_stamp(op.sk, stamp);
+            }
         }
+        Self::tell_unread(op, end, msg);
         Ok(received)
     }
 
@@ -319,16 +324,22 @@ impl SmcSock {
         }
     }
 
-    /// `sendmsg()` through rings with `MSG_ZEROCOPY`, which is copied and says so.
+    /// `sendmsg()` through rings that is reported on the error queue: with `MSG_ZEROCOPY`, which is
+    /// copied and says so, and with the times when it was sent.
     #[cold]
-    fn send_zerocopy(
+    fn send_reporting(
         op: &Op<'_, Self>,
         end: &Endpoint,
         msg: &mut MsgHdr,
         len: usize,
+        stamps: TxStamps,
     ) -> Result<usize> {
         let flags = msg.flags();
-        let completion = if len > 0 && op.sk.zerocopy() && !msg.has_completion() {
+        let completion = if flags.contains(Flags::ZEROCOPY)
+            && len > 0
+            && op.sk.zerocopy()
+            && !msg.has_completion()
+        {
             Some(Completion::new(op.tcp()?.sk(), len)?)
         } else {
             None
@@ -336,6 +347,10 @@ impl SmcSock {
         let sent = end
             .send(op.sk, msg.source(), flags)
             .map_err(|err| Self::signalled(op, flags, err))?;
+        if sent > 0 && stamps.any() {
+            let from = op.stamps_from.load(Relaxed);
+            stamps.tell(op.tcp()?.sk(), end.sent().wrapping_sub(from));
+        }
         if let Some(completion) = completion {
             completion.copied();
         }
@@ -391,14 +406,23 @@ impl SmcSock {
         };
         msg.clear_name();
         let to = (len > 0 && !flags.contains(Flags::TRUNC)).then(|| msg.dest());
-        if !end.recv_urgent(op.sk, to, !flags.contains(Flags::PEEK))? {
-            return Ok(0);
+        let received = end.recv_urgent(op.sk, to, !flags.contains(Flags::PEEK))?;
+        if received {
+            msg.add_flags(Flags::OOB);
+            if len == 0 {
+                msg.add_flags(Flags::TRUNC);
+            }
         }
-        msg.add_flags(Flags::OOB);
-        if len == 0 {
-            msg.add_flags(Flags::TRUNC);
+        Self::tell_unread(op, end, msg);
+        Ok(if received { len.min(1) } else { 0 })
+    }
+
+    /// Tells a receiver who asked for it what is left behind its message (`TCP_INQ`).
+    fn tell_unread(op: &Op<'_, Self>, end: &Endpoint, msg: &mut MsgHdr) {
+        let control = op.tells_unread.load(Relaxed);
+        if control || msg.wants_unread() {
+            msg.set_unread(end.left(), control);
         }
-        Ok(len.min(1))
     }
 
     /// The result of reading from a socket without a connection.

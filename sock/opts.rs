@@ -102,8 +102,12 @@ impl SmcSock {
         let copy = buf.get_mut(..len).ok_or(EINVAL)?;
         value.read(copy)?;
         let tcp = op.tcp()?;
+        let numbered = op.sk.numbers_stamps();
         tcp.set_socket_option(name, copy)?;
         tcp.mirror_options(op.sk);
+        if let (Some(Mode::Smcd(end)), true) = (op.mode(), !numbered && op.sk.numbers_stamps()) {
+            op.stamps_from.store(end.sent(), Relaxed);
+        }
         Ok(())
     }
 

@@ -13,6 +13,9 @@
  * 7. Urgent data: MSG_OOB, SIOCATMARK, SO_OOBINLINE, POLLPRI and SIGURG as on
  *    TCP; it holds up nothing.
  * 8. SO_PEEK_OFF, TCP_INQ, MSG_ZEROCOPY and its completions: as on TCP.
+ * 9. sendmmsg and recvmmsg with errors between, time limits and less than they
+ *    ask for; MSG_WAITALL with a time limit, a signal, an end: as on TCP.
+ * 10. A close that lingers, or must not, while the peer does not read.
  */
 
 #include <errno.h>
@@ -25,6 +28,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 
@@ -842,6 +846,173 @@ static void queues(const struct smc_ends *ends, struct smc_notes *notes, const v
 TEST_F(message, queue_lengths_as_on_tcp)
 {
 	EXPECT_TRUE(smc_same_as_tcp(variant->ends, queues, NULL));
+}
+
+#define BATCH	5
+
+/* A batch of messages of four bytes each; the one at @bad has no memory. */
+static void make_batch(struct mmsghdr *msg, struct iovec *iov, char *data, int bad)
+{
+	memset(msg, 0, BATCH * sizeof(*msg));
+	for (int i = 0; i < BATCH; i++) {
+		iov[i] = (struct iovec) { i == bad ? (void *)8 : data + 4 * i, 4 };
+		msg[i].msg_hdr.msg_iov = &iov[i];
+		msg[i].msg_hdr.msg_iovlen = 1;
+	}
+}
+
+static void note_batch(struct smc_notes *notes, const char *call, int count,
+		       const struct mmsghdr *msg)
+{
+	smc_note_result(notes, call, count);
+	for (int i = 0; i < count; i++)
+		smc_note(notes, ",%u", msg[i].msg_len);
+}
+
+static void batches(const struct smc_ends *ends, struct smc_notes *notes, const void *arg)
+{
+	const struct timeval limit = { .tv_usec = 50000 };
+	struct mmsghdr msg[BATCH];
+	struct iovec iov[BATCH];
+	char data[4 * BATCH] = "abcdefghijklmnopqrs";
+	int fd[2];
+
+	if (smc_pair(ends, fd))
+		return;
+	for (int bad = -1; bad < 3; bad++) {
+		struct timespec soon = { .tv_nsec = 30000000 };
+
+		make_batch(msg, iov, data, bad);
+		note_batch(notes, "sendmmsg", sendmmsg(fd[0], msg, BATCH, 0), msg);
+		smc_note(notes, " error=%d", smc_error(fd[0]));
+		smc_settle(fd);
+		note_batch(notes, "recvmmsg", recvmmsg(fd[1], msg, BATCH, MSG_DONTWAIT, NULL), msg);
+		note_batch(notes, "recvmmsg", recvmmsg(fd[1], msg, BATCH, MSG_DONTWAIT, NULL), msg);
+		smc_note(notes, " error=%d", smc_error(fd[1]));
+		/* Three messages are there; the time limit is looked at behind each. */
+		make_batch(msg, iov, data, -1);
+		smc_note_result(notes, "send", send(fd[0], "123456789", 9, 0));
+		smc_settle(fd);
+		note_batch(notes, "for one",
+			   recvmmsg(fd[1], msg, BATCH, MSG_WAITFORONE, NULL), msg);
+		smc_note_result(notes, "send", send(fd[0], "123456789", 9, 0));
+		smc_settle(fd);
+		setsockopt(fd[1], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+		note_batch(notes, "limited", recvmmsg(fd[1], msg, BATCH, 0, &soon), msg);
+	}
+	/* The end, and a reset, within a batch. */
+	smc_note_result(notes, "send", send(fd[0], "12345", 5, 0));
+	shutdown(fd[0], SHUT_WR);
+	smc_settle(fd);
+	make_batch(msg, iov, data, -1);
+	note_batch(notes, "end", recvmmsg(fd[1], msg, BATCH, 0, NULL), msg);
+	make_batch(msg, iov, data, -1);
+	note_batch(notes, "sendmmsg", sendmmsg(fd[0], msg, BATCH, MSG_NOSIGNAL), msg);
+	smc_close_pair(fd);
+	if (smc_pair(ends, fd))
+		return;
+	smc_note_result(notes, "send", send(fd[0], "12345", 5, 0));
+	smc_settle(fd);
+	smc_set_linger(fd[0], 0);
+	close(fd[0]);
+	fd[0] = -1;
+	smc_settle(fd);
+	note_batch(notes, "reset", recvmmsg(fd[1], msg, BATCH, 0, NULL), msg);
+	smc_note(notes, " error=%d", smc_error(fd[1]));
+	note_batch(notes, "after", recvmmsg(fd[1], msg, BATCH, MSG_DONTWAIT, NULL), msg);
+	note_batch(notes, "sendmmsg", sendmmsg(fd[1], msg, BATCH, MSG_NOSIGNAL), msg);
+	smc_close_pair(fd);
+}
+
+TEST_F(message, batches_as_on_tcp)
+{
+	EXPECT_TRUE(smc_same_as_tcp(variant->ends, batches, NULL));
+}
+
+static void on_alarm(int signal)
+{
+}
+
+/* Waits for ten bytes of which some come; then for ten of which none come. */
+static void wait_for_all(const struct smc_ends *ends, struct smc_notes *notes, const void *arg)
+{
+	static const int flags[] = { MSG_WAITALL, MSG_WAITALL | MSG_PEEK, MSG_WAITALL | MSG_TRUNC };
+	const struct timeval limit = { .tv_usec = 50000 }, none = { 0 };
+	struct itimerval timer = { .it_value = { .tv_usec = 50000 } };
+	int fd[2];
+
+	if (smc_pair(ends, fd))
+		return;
+	for (int i = 0; i < ARRAY_SIZE(flags); i++) {
+		char rest[16];
+
+		setsockopt(fd[1], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+		send(fd[0], "1234", 4, 0);
+		smc_settle(fd);
+		note_recv(notes, fd[1], 10, flags[i]);
+		recv(fd[1], rest, sizeof(rest), MSG_DONTWAIT);
+		note_recv(notes, fd[1], 10, flags[i]);
+		setsockopt(fd[1], SOL_SOCKET, SO_RCVTIMEO, &none, sizeof(none));
+		send(fd[0], "5678", 4, 0);
+		smc_settle(fd);
+		setitimer(ITIMER_REAL, &timer, NULL);
+		note_recv(notes, fd[1], 10, flags[i]);
+		recv(fd[1], rest, sizeof(rest), MSG_DONTWAIT);
+		setitimer(ITIMER_REAL, &timer, NULL);
+		note_recv(notes, fd[1], 10, flags[i]);
+	}
+	/* A reset behind a part of it. */
+	smc_note_result(notes, "send", send(fd[0], "last", 4, 0));
+	smc_set_linger(fd[0], 0);
+	close(fd[0]);
+	fd[0] = -1;
+	smc_settle(fd);
+	note_recv(notes, fd[1], 10, MSG_WAITALL);
+	note_recv(notes, fd[1], 10, MSG_WAITALL);
+	note_recv(notes, fd[1], 10, MSG_WAITALL);
+	smc_close_pair(fd);
+}
+
+TEST_F(message, waiting_for_all_as_on_tcp)
+{
+	const struct sigaction action = { .sa_handler = on_alarm };
+
+	ASSERT_EQ(0, sigaction(SIGALRM, &action, NULL));
+	EXPECT_TRUE(smc_same_as_tcp(variant->ends, wait_for_all, NULL));
+}
+
+/* What the reader finds after a close that lingers @arg seconds (-1: does not). */
+static void lingering_close(const struct smc_ends *ends, struct smc_notes *notes, const void *arg)
+{
+	const int *seconds = arg;
+	int fd[2];
+
+	for (int shut = 0; shut < 2; shut++) {
+		if (smc_pair(ends, fd))
+			return;
+		if (*seconds >= 0)
+			smc_set_linger(fd[0], *seconds);
+		smc_note(notes, " send=%d", smc_send_all(fd[0], 8, 0, 2000, 700));
+		smc_settle(fd);
+		if (shut)
+			smc_note_result(notes, "shutdown", shutdown(fd[0], SHUT_WR));
+		smc_note_result(notes, "close", close(fd[0]));
+		fd[0] = -1;
+		smc_settle(fd);
+		smc_note_poll(notes, fd[1]);
+		smc_note(notes, " recv=%d", smc_recv_all(fd[1], 8, 0, 2000, 600));
+		note_recv(notes, fd[1], 10, 0);
+		note_recv(notes, fd[1], 10, 0);
+		smc_close_pair(fd);
+	}
+}
+
+TEST_F(message, lingering_close_as_on_tcp)
+{
+	static const int seconds[] = { -1, 0, 1, 10 };
+
+	for (int i = 0; i < ARRAY_SIZE(seconds); i++)
+		EXPECT_TRUE(smc_same_as_tcp(variant->ends, lingering_close, &seconds[i]));
 }
 
 TEST_HARNESS_MAIN

@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/wait.h>
@@ -187,6 +188,94 @@ TEST_F(sharing, lost_in_a_unix_socket)
 	self->fd[0] = -1;
 	smc_close_pair(channel);
 	EXPECT_EQ(0, smc_recv_eof(self->fd[1]));
+}
+
+/* A socket on its way to nobody but itself is found by the collector of garbage. */
+TEST_F(sharing, lost_in_a_circle)
+{
+	int channel[2], probe[2];
+
+	for (int i = 0; i < 2; i++) {
+		ASSERT_EQ(0, socketpair(AF_UNIX, SOCK_STREAM, 0, channel));
+		ASSERT_EQ(0, send_descriptor(channel[0], channel[0]));
+		ASSERT_EQ(0, send_descriptor(channel[0], channel[1]));
+		ASSERT_EQ(0, send_descriptor(channel[0], self->fd[i]));
+		ASSERT_EQ(0, send_descriptor(channel[1], channel[0]));
+		close(self->fd[i]);
+		self->fd[i] = -1;
+		smc_close_pair(channel);
+		/* The next passing of a descriptor starts a collection. */
+		ASSERT_EQ(0, socketpair(AF_UNIX, SOCK_STREAM, 0, probe));
+		ASSERT_EQ(0, send_descriptor(probe[0], probe[1]));
+		smc_close_pair(probe);
+		if (!i)
+			EXPECT_EQ(0, smc_recv_eof(self->fd[1]));
+	}
+}
+
+/* A socket that connects, and one that listens, in the hands of somebody else. */
+TEST_F(sharing, passed_before_it_is_connected)
+{
+	struct sockaddr_storage addr;
+	int channel[2], listener, fd, status;
+	socklen_t len;
+	pid_t child;
+
+	listener = smc_listen(variant->ends, 4, &addr, &len);
+	ASSERT_LE(0, listener);
+	ASSERT_EQ(0, socketpair(AF_UNIX, SOCK_STREAM, 0, channel));
+	child = fork();
+	ASSERT_LE(0, child);
+	if (!child) {
+		int other, accepted, client;
+
+		close(listener);
+		smc_close_pair(self->fd);
+		client = receive_descriptor(channel[1]);
+		other = receive_descriptor(channel[1]);
+		if (client < 0 || other < 0 || smc_set_nonblock(client, false))
+			_exit(1);
+		/* It is this process that accepts, and that finds out what the client is. */
+		accepted = smc_accept(other);
+		if (accepted < 0)
+			_exit(2);
+		if (!(smc_poll(client, POLLOUT, SMC_TIMEOUT_MS) & POLLOUT) || smc_error(client))
+			_exit(3);
+		_exit(smc_check_modes(variant->ends, (int [2]) { client, accepted }) ||
+		      smc_exchange(client, accepted, 9) ? 4 : 0);
+	}
+	fd = smc_socket(&variant->ends->client, SOCK_NONBLOCK);
+	ASSERT_LE(0, fd);
+	if (connect(fd, (struct sockaddr *)&addr, len))
+		EXPECT_EQ(EINPROGRESS, errno);
+	ASSERT_EQ(0, send_descriptor(channel[0], fd));
+	ASSERT_EQ(0, send_descriptor(channel[0], listener));
+	close(fd);
+	close(listener);
+	ASSERT_EQ(child, waitpid(child, &status, 0));
+	EXPECT_EQ(0, status);
+	smc_close_pair(channel);
+}
+
+/* Children of a listener that is itself lost in a queue are reset with it. */
+TEST_F(sharing, a_listener_lost_with_its_children)
+{
+	struct sockaddr_storage addr;
+	int channel[2], listener, client;
+	socklen_t len;
+
+	listener = smc_listen(variant->ends, 4, &addr, &len);
+	ASSERT_LE(0, listener);
+	client = smc_connect(variant->ends, &addr, len);
+	ASSERT_LE(0, client);
+	ASSERT_EQ(0, socketpair(AF_UNIX, SOCK_STREAM, 0, channel));
+	ASSERT_EQ(0, send_descriptor(channel[0], listener));
+	close(listener);
+	ASSERT_EQ(4, send(client, "data", 4, 0));
+	smc_close_pair(channel);
+	EXPECT_TRUE(smc_poll(client, POLLRDHUP, SMC_TIMEOUT_MS) & POLLRDHUP);
+	EXPECT_EQ(ECONNRESET, smc_error(client));
+	close(client);
 }
 
 TEST_F(sharing, exec_keeps_what_is_not_marked)
