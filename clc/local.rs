@@ -37,7 +37,11 @@
 
 use crate::{
     bufpool::quota::User,
-    clc::eid::Eid,
+    clc::{
+        eid::Eid,
+        peer::barred,
+        wire::decline::Reason, //
+    },
     conn::{
         Connection,
         Endpoint,
@@ -124,8 +128,34 @@ struct Parties {
 struct Pairing {
     /// The connection, while one side has its end and the other one is expected.
     conn: Option<Arc<Connection>>,
+    /// Why there is no connection, once that was found out.
+    refusal: Option<Refusal>,
     client_done: bool,
     server_done: bool,
+}
+
+/// Why a matched pair has no connection.
+#[derive(Clone, Copy)]
+struct Refusal {
+    reason: Reason,
+    /// The end that does not want one; none if there are no memory or no places for rings.
+    by: Option<Side>,
+}
+
+impl Refusal {
+    /// What one side gets.
+    fn tell(self, side: Side) -> Claim {
+        match self.by {
+            Some(by) if by != side => Claim::Alone {
+                reason: Reason::PeerDeclined,
+                diagnosis: self.reason.code(),
+            },
+            _ => Claim::Alone {
+                reason: self.reason,
+                diagnosis: 0,
+            },
+        }
+    }
 }
 
 impl Pairing {
@@ -150,9 +180,14 @@ pub(crate) enum Claim {
     End(Endpoint),
     /// Nothing: it has been here before.
     Done,
-    /// No connection, and the other side will get none either: that one has left, or there are
-    /// no memory or no places for rings. What TCP has connected stays TCP.
-    Alone,
+    /// No connection, and the other side will get none either: one of them has left or must not
+    /// have one, or there are no memory or no places for rings. What TCP has connected stays TCP.
+    Alone {
+        /// The reason.
+        reason: Reason,
+        /// The other side's code, if the reason is that one's, or 0.
+        diagnosis: u32,
+    },
 }
 
 /// A client's offer to meet a server of this kernel.
@@ -248,6 +283,7 @@ impl Offer {
                 }, "Offer::parties"),
                 pairing <- new_mutex!(Pairing {
                     conn: None,
+                    refusal: None,
                     client_done: false,
                     server_done: false,
                 }, "Offer::pairing"),
@@ -370,13 +406,13 @@ impl Offer {
         }
     }
 
-    /// Takes one side of a matched pair.
+    /// Takes one side of a matched pair, for that side's TCP socket `own`.
     ///
     /// # Context
     ///
     /// Process context, may sleep. The caller's socket holds its namespace, and as long as the
     /// other side is not done, a socket of its own holds that one.
-    pub(crate) fn claim(&self, groups: &Arc<Groups>, side: Side) -> Claim {
+    pub(crate) fn claim(&self, groups: &Arc<Groups>, side: Side, own: &Sk) -> Claim {
         let mut pairing = self.pairing.lock();
         if pairing.is_done(side) {
             return Claim::Done;
@@ -384,25 +420,59 @@ impl Offer {
         pairing.set_done(side);
         let conn = match pairing.conn.take() {
             Some(conn) => conn,
-            None if pairing.is_done(side.peer()) => return Claim::Alone,
-            None => match self.connect(groups) {
+            None if pairing.is_done(side.peer()) => {
+                let left = Refusal {
+                    reason: Reason::Memory,
+                    by: None,
+                };
+                return pairing.refusal.unwrap_or(left).tell(side);
+            }
+            None => match self.connect(groups, side, own) {
                 Ok(conn) => {
                     pairing.conn = Some(conn.clone());
                     conn
                 }
-                Err(_) => return Claim::Alone,
+                Err(refusal) => {
+                    pairing.refusal = Some(refusal);
+                    return refusal.tell(side);
+                }
             },
         };
         Claim::End(conn.endpoint(side))
     }
 
-    fn connect(&self, groups: &Arc<Groups>) -> Result<Arc<Connection>> {
-        let group = groups.get(
-            self.client_net,
-            self.server_net.load(Relaxed),
-            &Eid::DEFAULT,
-        )?;
-        Connection::new(group, self.user)
+    /// Makes the connection for the first side that comes, unless one of them must not have one.
+    fn connect(
+        &self,
+        groups: &Arc<Groups>,
+        side: Side,
+        own: &Sk,
+    ) -> Result<Arc<Connection>, Refusal> {
+        // A client looks first, as it does over the wire.
+        for end in [Side::Client, Side::Server] {
+            let barred = match end {
+                _ if end == side => barred(own),
+                Side::Client => self.inner().and_then(|client| barred(&client)),
+                Side::Server => self.child.as_ref().and_then(|child| barred(child)),
+            };
+            if let Some(reason) = barred {
+                return Err(Refusal {
+                    reason,
+                    by: Some(end),
+                });
+            }
+        }
+        groups
+            .get(
+                self.client_net,
+                self.server_net.load(Relaxed),
+                &Eid::DEFAULT,
+            )
+            .and_then(|group| Connection::new(group, self.user))
+            .map_err(|err| Refusal {
+                reason: Reason::of_failure(err),
+                by: None,
+            })
     }
 
     /// Leaves a matched pair for good, unless this side has taken its end: the other side stays

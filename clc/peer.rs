@@ -261,8 +261,8 @@ impl_has_delayed_work! {
 /// The state of a handshake.
 struct Talk {
     machine: Machine,
-    /// The client's first message, until it is sent.
-    proposal: Option<Packet>,
+    /// How the client begins, until it has.
+    beginning: Option<Action>,
     /// When the message that is awaited was asked for.
     since: Instant<Monotonic>,
     /// The server's invitation.
@@ -277,7 +277,7 @@ impl Peer {
         sk: &Sk,
         owner: Option<&Sk>,
         machine: Machine,
-        proposal: Option<Packet>,
+        beginning: Option<Action>,
         flags: Flags,
     ) -> Result<Arc<Self>> {
         Arc::pin_init(
@@ -287,7 +287,7 @@ impl Peer {
                 owner <- new_spinlock_bh!(owner.map(ARef::from), "Peer::owner"),
                 talk <- new_mutex!(Talk {
                     machine,
-                    proposal,
+                    beginning,
                     since: Instant::now(),
                     invitation: None,
                     end: None,
@@ -309,8 +309,8 @@ impl Peer {
     ///
     /// As `flags` say.
     pub(crate) fn client(wire: &Wire, sk: &Sk, owner: &Sk, flags: Flags) -> Result<Arc<Self>> {
-        let (machine, proposal) = Machine::client(wire.host());
-        Self::new(sk, Some(owner), machine, Some(proposal), flags)
+        let (machine, beginning) = Machine::client(wire.host(), barred(sk));
+        Self::new(sk, Some(owner), machine, Some(beginning), flags)
     }
 
     /// The handshake of a listener's child.
@@ -323,7 +323,8 @@ impl Peer {
     ///
     /// As `flags` say.
     pub(crate) fn server(wire: &Wire, sk: &Sk, flags: Flags) -> Result<Arc<Self>> {
-        Self::new(sk, None, Machine::server(wire.host()), None, flags)
+        let machine = Machine::server(wire.host(), barred(sk));
+        Self::new(sk, None, machine, None, flags)
     }
 
     /// The socket that is to be woken when the handshake is over.
@@ -419,10 +420,8 @@ impl Peer {
 
     /// Does what can be done now.
     fn advance(&self, talk: &mut Talk, lo: &Lo) {
-        if let Some(proposal) = talk.proposal.take() {
-            if let Err(err) = self.send(lo, &proposal) {
-                self.happens(talk, lo, Event::Failed(err));
-            }
+        if let Some(action) = talk.beginning.take() {
+            self.follow(talk, lo, action);
         }
         let mut buf = [0; 128];
         while talk.outcome.is_none() {
@@ -457,7 +456,12 @@ impl Peer {
 
     /// Tells the machine of an event and does what it says.
     fn happens(&self, talk: &mut Talk, lo: &Lo, event: Event<'_>) {
-        let mut action = talk.machine.step(event);
+        let action = talk.machine.step(event);
+        self.follow(talk, lo, action);
+    }
+
+    /// Does what the machine says.
+    fn follow(&self, talk: &mut Talk, lo: &Lo, mut action: Action) {
         loop {
             let next = match action {
                 Action::Wait => return,
@@ -522,7 +526,7 @@ impl Peer {
                 talk.invitation = Some((token, rendezvous));
                 Event::Ready(offer(token))
             }
-            Err(_) => Event::Refused(Reason::Memory),
+            Err(err) => Event::Refused(Reason::of_failure(err)),
         }
     }
 
@@ -538,8 +542,8 @@ impl Peer {
                 talk.end = Some(end);
                 Event::Ready(offer(random::get_random_u64()))
             }
-            // C says so too when it cannot attach to a DMB.
-            Err(_) => Event::Refused(Reason::Memory),
+            // A token of nobody counts as memory, as a DMB does that C cannot attach to.
+            Err(err) => Event::Refused(Reason::of_failure(err)),
         }
     }
 
@@ -550,6 +554,13 @@ impl Peer {
         self.sk.stream_reset(err);
         talk.outcome = Some(Outcome::Failed);
     }
+}
+
+/// What keeps a socket from SMC-D, whatever its peer is.
+///
+/// Follows `using_ipsec()`. Both ends of the local handshake look at it, too.
+pub(super) fn barred(sk: &Sk) -> Option<Reason> {
+    sk.has_ipsec_policy().then_some(Reason::Ipsec)
 }
 
 /// Ends a server's invitation. A client that has followed it gets a reset.

@@ -4,6 +4,7 @@
 #include <linux/poll.h>
 #include <linux/sched/signal.h>
 #include <linux/user_namespace.h>
+#include <linux/xfrm.h>
 #include <net/sock.h>
 
 /*
@@ -327,6 +328,16 @@ int rust_helper_sk_xchg_err(struct sock *sk)
 	return xchg(&sk->sk_err, 0);
 }
 
+bool rust_helper_sk_has_xfrm_policy(struct sock *sk)
+{
+#ifdef CONFIG_XFRM
+	return rcu_access_pointer(sk->sk_policy[XFRM_POLICY_IN]) ||
+	       rcu_access_pointer(sk->sk_policy[XFRM_POLICY_OUT]);
+#else
+	return false;
+#endif
+}
+
 bool rust_helper_sk_has_queued_errors(struct sock *sk)
 {
 	return !skb_queue_empty_lockless(&sk->sk_error_queue);
@@ -405,4 +416,18 @@ void rust_helper_module_hold(struct module *module)
 bool rust_helper_socket_nonblock(struct socket *sock)
 {
 	return READ_ONCE(sock->file->f_flags) & O_NONBLOCK;
+}
+
+/* Shortens a message, and returns how many bytes it had. */
+size_t rust_helper_msg_truncate(struct msghdr *msg, size_t bytes)
+{
+	size_t had = msg_data_left(msg);
+
+	iov_iter_truncate(&msg->msg_iter, bytes);
+	return had;
+}
+
+void rust_helper_msg_reexpand(struct msghdr *msg, size_t bytes)
+{
+	iov_iter_reexpand(&msg->msg_iter, bytes);
 }

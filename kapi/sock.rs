@@ -387,6 +387,13 @@ impl Sk {
         unsafe { bindings::sk_has_queued_errors(self.0.get()) }
     }
 
+    /// Whether the application gave the socket a policy for IPsec: `IP_XFRM_POLICY`,
+    /// `IPV6_XFRM_POLICY`.
+    pub(crate) fn has_ipsec_policy(&self) -> bool {
+        // SAFETY: A live socket; the pointers are read as a whole and not followed.
+        unsafe { bindings::sk_has_xfrm_policy(self.0.get()) }
+    }
+
     /// Whether sends with `MSG_ZEROCOPY` are to be completed: `SO_ZEROCOPY`.
     pub(crate) fn zerocopy(&self) -> bool {
         // SAFETY: A live socket.

@@ -41,7 +41,10 @@ use crate::{
 use kernel::{
     ffi::c_int,
     prelude::*,
-    sync::Arc, //
+    sync::{
+        atomic::Relaxed,
+        Arc, //
+    },
 };
 
 /// What a socket is at this moment.
@@ -237,10 +240,10 @@ impl SmcSock {
 
     /// Takes the client's end of a matched pair; whether this call did, or nobody can.
     fn join(op: &Op<'_, Self>, offer: &Arc<Offer>, attempt: u64) -> bool {
-        let Ok(lo) = lo() else {
+        let (Ok(lo), Some(inner)) = (lo(), op.tcp_sk()) else {
             return false;
         };
-        match offer.claim(&lo.groups, Side::Client) {
+        match offer.claim(&lo.groups, Side::Client, inner) {
             Claim::End(end) => {
                 end.attach(op.sk.into());
                 op.decide(op.sk, Mode::Smcd(end), attempt);
@@ -249,8 +252,9 @@ impl SmcSock {
             }
             // Another thread is at it, and wakes us.
             Claim::Done => op.mode().is_some(),
-            Claim::Alone => {
-                op.fall_back(op.sk, Reason::Memory, attempt);
+            Claim::Alone { reason, diagnosis } => {
+                op.diagnosis.store(diagnosis, Relaxed);
+                op.fall_back(op.sk, reason, attempt);
                 true
             }
         }

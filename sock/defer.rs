@@ -160,7 +160,7 @@ impl Deferred {
         let (unread, is_over) = match &arrival.link {
             Link::Smcd(end) => (end.readable(inner) > 0, end.explains_fin()),
             Link::Wire(_) => return Verdict::Ready,
-            Link::Tcp(_) => (inner.tcp_has_data(), false),
+            Link::Tcp { .. } => (inner.tcp_has_data(), false),
         };
         let is_reset = match &arrival.link {
             Link::Smcd(end) if end.is_dead() => true,

@@ -55,7 +55,11 @@ pub(super) enum Link {
     /// As its handshake over the wire says.
     Wire(Arc<Peer>),
     /// Over TCP.
-    Tcp(Reason),
+    Tcp {
+        reason: Reason,
+        /// The client's code, if it declined, or 0.
+        diagnosis: u32,
+    },
 }
 
 /// A child that was taken from TCP's accept queue.
@@ -125,13 +129,15 @@ impl SmcSock {
         let Arrival { child, link } = Self::next_arrival(op, &mut accept)?;
         let mode = SetOnce::new();
         let mut peer = None;
+        let mut declined = 0;
         // From here on the partner is reset if anything fails: the end is dropped then.
         let mut end = None;
         match link {
             Link::Smcd(own) => end = Some(own),
             Link::Wire(own) => peer = Some(own),
-            Link::Tcp(reason) => {
+            Link::Tcp { reason, diagnosis } => {
                 mode.populate(Mode::Tcp(reason));
+                declined = diagnosis;
             }
         }
         let born = match accept.graft(op.sk, |_birth| Self::around(child, mode)) {
@@ -146,6 +152,7 @@ impl SmcSock {
         if let Some(peer) = peer {
             born.adopt(born.sk, peer);
         }
+        born.diagnosis.store(declined, Relaxed);
         Self::open(&born);
         born.tcp()?.share_file(born.socket);
         // What happened while the child had no owner, or changed hands.
@@ -170,9 +177,13 @@ impl SmcSock {
     /// * `ENOMEM`: out of memory.
     pub(super) fn classify(op: &Op<'_, Self>, child: TcpSocket) -> Result<Arrival> {
         let link = match op.pending.take(child.sk()) {
-            Some(pair) => match pair.claim(&lo()?.groups, Side::Server) {
+            Some(pair) => match pair.claim(&lo()?.groups, Side::Server, child.sk()) {
                 Claim::End(end) => Link::Smcd(end),
-                Claim::Done | Claim::Alone => Link::Tcp(Reason::Memory),
+                Claim::Alone { reason, diagnosis } => Link::Tcp { reason, diagnosis },
+                Claim::Done => Link::Tcp {
+                    reason: Reason::Memory,
+                    diagnosis: 0,
+                },
             },
             None => match op.parked.take(child.sk()) {
                 Some(peer) => Link::Wire(peer),
@@ -180,7 +191,10 @@ impl SmcSock {
                 None if child.sk().tcp_speaks_smc() => {
                     Link::Wire(Peer::server(&lo()?.wire, child.sk(), GFP_KERNEL)?)
                 }
-                None => Link::Tcp(Reason::PeerNoSmc),
+                None => Link::Tcp {
+                    reason: Reason::PeerNoSmc,
+                    diagnosis: 0,
+                },
             },
         };
         Ok(Arrival { child, link })

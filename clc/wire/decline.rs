@@ -4,6 +4,8 @@
 
 #![deny(unsafe_code)]
 
+use kernel::prelude::*;
+
 use super::{
     Fields,
     Header,
@@ -30,6 +32,8 @@ pub(crate) enum Reason {
     Memory,
     /// The peer's SYN, or SYN-ACK, did not say that it speaks SMC.
     PeerNoSmc,
+    /// A policy of the socket wants the connection protected by IPsec, which is TCP's work.
+    Ipsec,
     /// The peer offers nothing that this host has a device for.
     NoDevice,
     /// No EID in common, or SMC-D is offered only in version 1.
@@ -52,6 +56,8 @@ pub(crate) enum Reason {
     OptionUnsupported,
     /// The peer is in another subnet than this host, which version 1 does not allow.
     OtherSubnet,
+    /// The device has no room for more DMBs, or none that this user may have.
+    TooManyDmbs,
     /// The peer goes on with a link group that is not known here.
     OutOfSync,
     /// The peer declined.
@@ -59,11 +65,21 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
+    /// Why there is no connection where making it failed with `err`.
+    pub(crate) fn of_failure(err: Error) -> Self {
+        if err == ENOSPC {
+            Self::TooManyDmbs
+        } else {
+            Self::Memory
+        }
+    }
+
     /// Its code, `SMC_CLC_DECL_*`.
     pub(crate) const fn code(self) -> u32 {
         match self {
             Self::Memory => 0x0101_0000,
             Self::PeerNoSmc => 0x0301_0000,
+            Self::Ipsec => 0x0302_0000,
             Self::NoDevice => 0x0303_0000,
             Self::NoSmcdDevice => 0x0303_0001,
             Self::NoSmcrDevice => 0x0303_0002,
@@ -75,6 +91,7 @@ impl Reason {
             Self::ModeUnsupported => 0x0304_0000,
             Self::OptionUnsupported => 0x0306_0000,
             Self::OtherSubnet => 0x0307_0000,
+            Self::TooManyDmbs => 0x030d_0000,
             Self::OutOfSync => 0x0400_0000,
             Self::PeerDeclined => 0x0500_0000,
         }

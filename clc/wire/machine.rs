@@ -172,6 +172,8 @@ pub(crate) struct Offer {
 /// One end of a handshake.
 pub(crate) struct Machine {
     host: Host,
+    /// What keeps a server's socket from SMC-D, whatever the client proposes.
+    barred: Option<Reason>,
     state: State,
     inbox: Inbox,
 }
@@ -249,24 +251,34 @@ impl Inbox {
 }
 
 impl Machine {
-    /// The server's end, which waits for a proposal.
-    pub(crate) fn server(host: Host) -> Self {
+    /// The server's end, which waits for a proposal, and declines it if the socket is `barred` from
+    /// SMC-D.
+    pub(crate) fn server(host: Host, barred: Option<Reason>) -> Self {
         Self {
             host,
+            barred,
             state: State::Proposal,
             inbox: Inbox::EMPTY,
         }
     }
 
-    /// The client's end, and the proposal to send.
-    pub(crate) fn client(host: Host) -> (Self, Packet) {
-        let proposal = Proposal::encode(host.gid, host.eids.effective());
+    /// The client's end, and how it begins: with the proposal, or, if the socket is `barred` from
+    /// SMC-D, with the decline in its place.
+    pub(crate) fn client(host: Host, barred: Option<Reason>) -> (Self, Action) {
+        let (state, action) = match barred {
+            None => {
+                let proposal = Proposal::encode(host.gid, host.eids.effective());
+                (State::Accept, Action::Send(proposal))
+            }
+            Some(reason) => (State::Over, decline(reason, Version::V2)),
+        };
         let machine = Self {
             host,
-            state: State::Accept,
+            barred: None,
+            state,
             inbox: Inbox::EMPTY,
         };
-        (machine, proposal)
+        (machine, action)
     }
 
     /// What is awaited from the stream. While this is [`Want::Nothing`] the stream is left alone.
@@ -377,6 +389,9 @@ impl Machine {
         match &self.state {
             State::Proposal => {
                 let proposal = Proposal::parse(header, self.inbox.message(MAX_LEN))?;
+                if let Some(reason) = self.barred {
+                    return Ok(decline(reason, proposal.version()));
+                }
                 Ok(match self.host.terms(&proposal) {
                     Ok(terms) => {
                         self.state = State::Preparing(terms);

@@ -17,8 +17,8 @@
 . "$(dirname "$0")/lib.sh"
 need_module
 probe=$SMC_TEST_BUILD/smcprobe
-# SMC_CLC_DECL_MEM
-reason=0x1010000
+# SMC_CLC_DECL_MAX_DMB
+reason=0x30d0000
 
 with() { rmmod smc_lo && insmod "$SMC_LO_KO" "$@"; }
 

@@ -69,9 +69,9 @@ pub fn conversation(data: &[u8]) {
         eids: Table::new(),
     };
     let mut machine = if choice & 1 == 0 {
-        Machine::server(host)
+        Machine::server(host, None)
     } else {
-        Machine::client(host).0
+        Machine::client(host, None).0
     };
     let offer = Offer {
         token: u64::from(*piece),

@@ -90,13 +90,23 @@ impl Peer {
     }
 
     fn server() -> Self {
-        Self::new(Machine::server(host()), SERVER_OFFER)
+        Self::new(Machine::server(host(), None), SERVER_OFFER)
+    }
+
+    /// A server whose socket has a policy for IPsec.
+    fn barred_server() -> Self {
+        Self::new(Machine::server(host(), Some(Reason::Ipsec)), SERVER_OFFER)
     }
 
     fn client() -> Self {
-        let (machine, proposal) = Machine::client(host());
+        Self::begun(None)
+    }
+
+    /// A client that has done the first thing.
+    fn begun(barred: Option<Reason>) -> Self {
+        let (machine, beginning) = Machine::client(host(), barred);
         let mut peer = Self::new(machine, CLIENT_OFFER);
-        peer.sent.extend(proposal.as_bytes());
+        peer.follow(beginning);
         peer
     }
 
@@ -110,7 +120,11 @@ impl Peer {
 
     /// Does what the machine says.
     fn event(&mut self, event: Event<'_>) {
-        let mut action = self.machine.step(event);
+        let action = self.machine.step(event);
+        self.follow(action);
+    }
+
+    fn follow(&mut self, mut action: Action) {
         loop {
             let (send, end) = match action {
                 Action::Wait => return,
@@ -490,6 +504,40 @@ fn server_without_room_declines() {
 }
 
 #[test]
+fn server_with_ipsec_declines_whatever_is_proposed() {
+    for (message, answer) in [
+        (proposal(), decline("03020000")),
+        (proposal_of(0x0f), decline("03020000")),
+        (proposal_v1(), decline_v1("03020000")),
+    ] {
+        let mut server = Peer::barred_server();
+        server.hears(&message);
+        assert_eq!(server.end, tcp(Reason::Ipsec));
+        assert_eq!(server.sent, answer);
+        assert!(!server.located);
+    }
+    // It does not insist on it: a client that says nothing of SMC, or no, is heard.
+    let mut server = Peer::barred_server();
+    server.hears(b"GET / HTTP/1.0");
+    assert_eq!(server.end, tcp(Reason::PeerNoSmc));
+    assert_eq!(server.sent, b"");
+}
+
+#[test]
+fn client_with_ipsec_begins_with_the_decline() {
+    let client = Peer::begun(Some(Reason::Ipsec));
+    assert_eq!(client.end, tcp(Reason::Ipsec));
+    assert_eq!(client.sent, decline("03020000"));
+    assert_eq!(client.machine.want(), Want::Nothing);
+}
+
+#[test]
+fn failure_for_want_of_places_has_a_reason_of_its_own() {
+    assert_eq!(Reason::of_failure(ENOSPC).code(), 0x030d_0000);
+    assert_eq!(Reason::of_failure(ENOMEM).code(), 0x0101_0000);
+}
+
+#[test]
 fn client_declines_what_it_did_not_propose() {
     let v1 = bytes(
         "e2d4c3c4 02 0030 11 0102030405060708 a1a2a3a4a5a6a7a8 00 20 0000 00000000 00*12 e2d4c3c4",
@@ -560,7 +608,7 @@ fn confirm_of_something_else_is_an_error_and_no_way_back() {
 
 #[test]
 fn owner_that_is_late_is_not_the_peers_fault() {
-    let mut server = Machine::server(host());
+    let mut server = Machine::server(host(), None);
     let message = proposal();
     assert!(matches!(
         server.step(Event::Peeked(&message[..8])),
@@ -591,10 +639,11 @@ struct Pair {
 impl Pair {
     fn new(server_gid: Gid) -> Self {
         let mut server = Peer::server();
-        server.machine = Machine::server(Host {
+        let host = Host {
             gid: server_gid,
             ..host()
-        });
+        };
+        server.machine = Machine::server(host, None);
         Self {
             ends: [Peer::client(), server],
             carried: [0; 2],
@@ -766,9 +815,9 @@ proptest! {
         happenings in prop::collection::vec(happening(), 0..16),
     ) {
         let mut machine = if is_client {
-            Machine::client(host()).0
+            Machine::client(host(), None).0
         } else {
-            Machine::server(host())
+            Machine::server(host(), None)
         };
         let mut over = false;
         for happening in &happenings {
