@@ -81,6 +81,16 @@ impl MsgHdr {
         Flags(unsafe { (*self.0.get()).msg_flags })
     }
 
+    /// Runs `f` on the message as if there were no bytes in it.
+    pub(crate) fn emptied<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
+        // SAFETY: `self` is a valid header.
+        let bytes = unsafe { bindings::msg_truncate(self.0.get(), 0) };
+        let result = f(self);
+        // SAFETY: As above; the message had as many bytes before.
+        unsafe { bindings::msg_reexpand(self.0.get(), bytes) };
+        result
+    }
+
     /// The bytes to send.
     pub(crate) fn source(&mut self) -> &mut IovIterSource<'_> {
         // SAFETY: `self` is a valid header, borrowed for as long as the iterator is; core gives

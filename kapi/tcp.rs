@@ -33,6 +33,7 @@ pub(crate) use {
 
 use self::{
     callbacks::{
+        same,
         Callbacks,
         DEFAULTS, //
     },
@@ -170,6 +171,33 @@ impl TcpSocket {
         if let Some(defaults) = DEFAULTS.as_ref() {
             // SAFETY: A live socket, whose callback lock is held.
             unsafe { defaults.install(sk) };
+        }
+        // SAFETY: Locked above.
+        unsafe { bindings::sk_callback_write_unlock(sk) };
+    }
+
+    /// Takes the owner's callback for new data out of the way of a protocol that is about to be put
+    /// on top of TCP and would call it for ever. The owner of a connection that is TCP for good has
+    /// no use for it.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub(crate) fn yield_data_ready<T: TcpOwner>(&self) {
+        let sk = self.sk().as_ptr();
+        // SAFETY: A live socket.
+        unsafe { bindings::sk_callback_write_lock(sk) };
+        // SAFETY: Under the lock.
+        let present = unsafe { Callbacks::of(sk) };
+        if let Some(defaults) = DEFAULTS.as_ref() {
+            if same(present.data_ready, callbacks::<T>().data_ready) {
+                let yielded = Callbacks {
+                    data_ready: defaults.data_ready,
+                    ..present
+                };
+                // SAFETY: Under the lock.
+                unsafe { yielded.install(sk) };
+            }
         }
         // SAFETY: Locked above.
         unsafe { bindings::sk_callback_write_unlock(sk) };

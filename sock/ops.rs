@@ -97,6 +97,13 @@ impl StreamSocket for SmcSock {
     fn poll(op: &Op<'_, Self>, table: &PollTable) -> u32 {
         // First the queue, then the look: whatever changes in between wakes the poller.
         table.register(op);
+        if op.is_listening() && op.deferred.is_used() {
+            return if Self::has_deferred(op) {
+                event::IN | event::RDNORM
+            } else {
+                0
+            };
+        }
         match Self::standing(op) {
             Standing::Decided(Mode::Smcd(end)) => {
                 let mut mask = end.poll_mask(op.sk);
@@ -110,13 +117,6 @@ impl StreamSocket for SmcSock {
             }
             // A handshake over the wire that fails resets TCP some time before it says so.
             Standing::Pending if op.is_connected() || op.peer().is_some() => 0,
-            Standing::Idle if op.is_listening() && op.deferred.is_used() => {
-                if Self::has_deferred(op) {
-                    event::IN | event::RDNORM
-                } else {
-                    0
-                }
-            }
             _ => Self::through(op, |tcp| Ok(tcp.poll(table))).unwrap_or(0),
         }
     }
@@ -188,13 +188,11 @@ impl StreamSocket for SmcSock {
 
     fn sendmsg(op: &Op<'_, Self>, msg: &mut MsgHdr, len: usize) -> Result<usize> {
         let flags = msg.flags();
+        if flags.contains(Flags::FASTOPEN) {
+            Self::connect_first(op, msg)?;
+        }
         if let Some(Mode::Smcd(end)) = op.mode() {
             return Self::send_smcd(op, end, msg, len);
-        }
-        if flags.contains(Flags::FASTOPEN) && matches!(Self::standing(op), Standing::Idle) {
-            // As connect(), which this is.
-            op.tcp()?.share_file(op.socket);
-            op.fall_back(op.sk, Reason::OptionUnsupported, op.attempt());
         }
         let timeout = op.sk.sndtimeo(flags.contains(Flags::DONTWAIT));
         match Self::settled(op, timeout)? {
@@ -285,6 +283,26 @@ impl StreamSocket for SmcSock {
 }
 
 impl SmcSock {
+    /// What `MSG_FASTOPEN` is before it sends anything: a `connect()`. One that has nothing to
+    /// connect any more is refused by TCP, whatever the connection is.
+    ///
+    /// # Errors
+    ///
+    /// Those of TCP.
+    fn connect_first(op: &Op<'_, Self>, msg: &mut MsgHdr) -> Result {
+        if let Some(Mode::Tcp(_)) = op.mode() {
+            return Ok(());
+        }
+        if matches!(Self::standing(op), Standing::Idle) && !op.is_listening() {
+            op.tcp()?.share_file(op.socket);
+            op.fall_back(op.sk, Reason::OptionUnsupported, op.attempt());
+            return Ok(());
+        }
+        // The bytes are not TCP's.
+        Self::through(op, |tcp| msg.emptied(|msg| tcp.sendmsg(msg, 0)))?;
+        Ok(())
+    }
+
     /// `sendmsg()` through rings.
     fn send_smcd(op: &Op<'_, Self>, end: &Endpoint, msg: &mut MsgHdr, len: usize) -> Result<usize> {
         let flags = msg.flags();

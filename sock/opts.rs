@@ -6,6 +6,7 @@
 #![deny(unsafe_code)]
 
 use super::{
+    connect::Standing,
     defer::Patience,
     Mode,
     SmcSock, //
@@ -35,7 +36,8 @@ impl SmcSock {
     ///
     /// # Errors
     ///
-    /// * `EOPNOTSUPP`: `TCP_ULP`.
+    /// * `EOPNOTSUPP`: `TCP_ULP` of an SMC-D connection; an unknown option of level `SOL_SMC`.
+    /// * `ENOTCONN`: `TCP_ULP` before it is known what the connection is.
     /// * those of TCP.
     pub(super) fn set_option(
         op: &Op<'_, Self>,
@@ -60,8 +62,13 @@ impl SmcSock {
                 op.sk.mirror_peek_off(op.tcp()?.sk());
                 return Ok(());
             }
-            // Replaces callbacks and operations of the TCP socket for good.
-            SocketOption::Ulp => return Err(EOPNOTSUPP),
+            SocketOption::Ulp => match Self::standing(op) {
+                // What it would change is not where the data goes.
+                Standing::Decided(Mode::Smcd(_)) => return Err(EOPNOTSUPP),
+                Standing::Pending => return Err(ENOTCONN),
+                Standing::Decided(Mode::Tcp(_)) => op.tcp()?.yield_data_ready::<Self>(),
+                Standing::Idle => {}
+            },
             SocketOption::DeferAccept => {
                 op.deferred
                     .set_patience(Patience::from_secs(value.read_int()?));
