@@ -83,6 +83,11 @@ bool rust_helper_icsk_accept_queue_empty(struct sock *sk)
 	return reqsk_queue_empty(&inet_csk(sk)->icsk_accept_queue);
 }
 
+bool rust_helper_tcp_in_repair(struct sock *sk)
+{
+	return tcp_sk(sk)->repair;
+}
+
 bool rust_helper_tcp_recvmsg_inq(struct sock *sk)
 {
 	return tcp_sk(sk)->recvmsg_inq;

@@ -406,6 +406,13 @@ impl Sk {
         unsafe { bindings::tcp_recvmsg_inq(self.0.get()) }
     }
 
+    /// Whether a TCP socket is being given the state of another one, as after a migration, so that
+    /// it connects without a handshake: `TCP_REPAIR`.
+    pub(crate) fn tcp_in_repair(&self) -> bool {
+        // SAFETY: Called for TCP sockets only.
+        unsafe { bindings::tcp_in_repair(self.0.get()) }
+    }
+
     /// The budget for busy polling, in microseconds.
     pub(crate) fn ll_usec(&self) -> u32 {
         #[cfg(CONFIG_NET_RX_BUSY_POLL)]

@@ -138,6 +138,11 @@ impl SmcSock {
         }
         // That of an attempt which failed after its connect() had returned.
         self.drop_offer();
+        if tcp.sk().tcp_in_repair() {
+            // There is no handshake in which to ask the peer, who may be anywhere.
+            self.fall_back(sk, Reason::OptionUnsupported, self.attempt());
+            return Ok(false);
+        }
         let table = &lo()?.offers;
         let offer = match Offer::new(table, sk, tcp, !addr.is_loopback()) {
             Ok(offer) => offer,
