@@ -86,88 +86,144 @@ FIXTURE_VARIANT(fallback_reasons)
 #define AF_SMC4		{ AF_SMC, SMCPROTO_SMC }
 #define TCP4		{ AF_INET, 0 }
 #define TCP6		{ AF_INET6, 0 }
-#define FELL(...)	{ SMC_MODE_FALLBACK, __VA_ARGS__ }
-
-#define WAY(name, ...) \
-	FIXTURE_VARIANT_ADD(fallback_reasons, name) { __VA_ARGS__ }
+#define FELL		SMC_MODE_FALLBACK
 
 /* The oracle of the demands, and what they are on SMC-D. */
-WAY(tcp, .client = TCP4, .server = TCP4, .client_is = is_plain, .server_is = is_plain);
-WAY(smc, .client = SMC4, .server = SMC4, .client_is = is_smcd, .server_is = is_smcd);
+FIXTURE_VARIANT_ADD(fallback_reasons, tcp) {
+	.client = TCP4, .server = TCP4,
+	.client_is = is_plain, .server_is = is_plain,
+};
+FIXTURE_VARIANT_ADD(fallback_reasons, smc) {
+	.client = SMC4, .server = SMC4,
+	.client_is = is_smcd, .server_is = is_smcd,
+};
 
 /* The peer is no SMC socket. */
-WAY(plain_server, .client = SMC4, .server = TCP4,
-    .client_is = FELL(PEERNOSMC), .server_is = is_plain);
-WAY(plain_server_of_af_smc, .client = AF_SMC4, .server = TCP4,
-    .client_is = FELL(PEERNOSMC), .server_is = is_plain);
-WAY(plain_server_of_ipv6, .v6 = true, .client = SMC6, .server = TCP6,
-    .client_is = FELL(PEERNOSMC), .server_is = is_plain);
-WAY(plain_client, .client = TCP4, .server = SMC4,
-    .client_is = is_plain, .server_is = FELL(PEERNOSMC));
-WAY(plain_client_of_af_smc, .client = TCP4, .server = AF_SMC4,
-    .client_is = is_plain, .server_is = FELL(PEERNOSMC));
-WAY(plain_client_of_ipv6, .v6 = true, .client = TCP6, .server = SMC6,
-    .client_is = is_plain, .server_is = FELL(PEERNOSMC));
+FIXTURE_VARIANT_ADD(fallback_reasons, plain_server) {
+	.client = SMC4, .server = TCP4,
+	.client_is = { FELL, PEERNOSMC }, .server_is = is_plain,
+};
+FIXTURE_VARIANT_ADD(fallback_reasons, plain_server_of_af_smc) {
+	.client = AF_SMC4, .server = TCP4,
+	.client_is = { FELL, PEERNOSMC }, .server_is = is_plain,
+};
+FIXTURE_VARIANT_ADD(fallback_reasons, plain_server_of_ipv6) {
+	.v6 = true, .client = SMC6, .server = TCP6,
+	.client_is = { FELL, PEERNOSMC }, .server_is = is_plain,
+};
+FIXTURE_VARIANT_ADD(fallback_reasons, plain_client) {
+	.client = TCP4, .server = SMC4,
+	.client_is = is_plain, .server_is = { FELL, PEERNOSMC },
+};
+FIXTURE_VARIANT_ADD(fallback_reasons, plain_client_of_af_smc) {
+	.client = TCP4, .server = AF_SMC4,
+	.client_is = is_plain, .server_is = { FELL, PEERNOSMC },
+};
+FIXTURE_VARIANT_ADD(fallback_reasons, plain_client_of_ipv6) {
+	.v6 = true, .client = TCP6, .server = SMC6,
+	.client_is = is_plain, .server_is = { FELL, PEERNOSMC },
+};
 
 /* Fast open, asked for with the first bytes. */
-WAY(fastopen_tcp, .client = TCP4, .server = TCP4, .on_server = FASTOPEN,
-    .with_syn = true, .syn_data = true, .client_is = is_plain, .server_is = is_plain);
-WAY(fastopen_to_plain, .client = SMC4, .server = TCP4, .on_server = FASTOPEN,
-    .with_syn = true, .syn_data = true,
-    .client_is = FELL(OPTUNSUPP), .server_is = is_plain);
-WAY(fastopen_to_plain_without, .client = SMC4, .server = TCP4, .with_syn = true,
-    .client_is = FELL(OPTUNSUPP), .server_is = is_plain);
-WAY(fastopen_to_smc, .client = SMC4, .server = SMC4, .on_server = FASTOPEN,
-    .with_syn = true, .syn_data = true,
-    .client_is = FELL(OPTUNSUPP), .server_is = FELL(PEERNOSMC));
-WAY(fastopen_to_smc_without, .client = SMC4, .server = SMC4, .with_syn = true,
-    .client_is = FELL(OPTUNSUPP), .server_is = FELL(PEERNOSMC));
-WAY(fastopen_to_smc_of_ipv6, .v6 = true, .client = SMC6, .server = SMC6,
-    .on_server = FASTOPEN, .with_syn = true, .syn_data = true,
-    .client_is = FELL(OPTUNSUPP), .server_is = FELL(PEERNOSMC));
-WAY(fastopen_from_plain, .client = TCP4, .server = SMC4, .on_server = FASTOPEN_ALL,
-    .with_syn = true, .syn_data = true,
-    .client_is = is_plain, .server_is = FELL(PEERNOSMC));
-WAY(fastopen_without_cookie, .client = SMC4, .server = SMC4, .on_server = FASTOPEN,
-    .on_client = FASTOPEN_NO_COOKIE, .with_syn = true, .syn_data = true,
-    .client_is = FELL(OPTUNSUPP), .server_is = FELL(PEERNOSMC));
+FIXTURE_VARIANT_ADD(fallback_reasons, fastopen_tcp) {
+	.client = TCP4, .server = TCP4, .on_server = FASTOPEN, .with_syn = true,
+	.syn_data = true,
+	.client_is = is_plain, .server_is = is_plain,
+};
+FIXTURE_VARIANT_ADD(fallback_reasons, fastopen_to_plain) {
+	.client = SMC4, .server = TCP4, .on_server = FASTOPEN, .with_syn = true,
+	.syn_data = true,
+	.client_is = { FELL, OPTUNSUPP }, .server_is = is_plain,
+};
+FIXTURE_VARIANT_ADD(fallback_reasons, fastopen_to_plain_without) {
+	.client = SMC4, .server = TCP4, .with_syn = true,
+	.client_is = { FELL, OPTUNSUPP }, .server_is = is_plain,
+};
+FIXTURE_VARIANT_ADD(fallback_reasons, fastopen_to_smc) {
+	.client = SMC4, .server = SMC4, .on_server = FASTOPEN, .with_syn = true,
+	.syn_data = true,
+	.client_is = { FELL, OPTUNSUPP }, .server_is = { FELL, PEERNOSMC },
+};
+FIXTURE_VARIANT_ADD(fallback_reasons, fastopen_to_smc_without) {
+	.client = SMC4, .server = SMC4, .with_syn = true,
+	.client_is = { FELL, OPTUNSUPP }, .server_is = { FELL, PEERNOSMC },
+};
+FIXTURE_VARIANT_ADD(fallback_reasons, fastopen_to_smc_of_ipv6) {
+	.v6 = true, .client = SMC6, .server = SMC6, .on_server = FASTOPEN,
+	.with_syn = true, .syn_data = true,
+	.client_is = { FELL, OPTUNSUPP }, .server_is = { FELL, PEERNOSMC },
+};
+FIXTURE_VARIANT_ADD(fallback_reasons, fastopen_from_plain) {
+	.client = TCP4, .server = SMC4, .on_server = FASTOPEN_ALL,
+	.with_syn = true, .syn_data = true,
+	.client_is = is_plain, .server_is = { FELL, PEERNOSMC },
+};
+FIXTURE_VARIANT_ADD(fallback_reasons, fastopen_without_cookie) {
+	.client = SMC4, .server = SMC4, .on_server = FASTOPEN,
+	.on_client = FASTOPEN_NO_COOKIE, .with_syn = true, .syn_data = true,
+	.client_is = { FELL, OPTUNSUPP }, .server_is = { FELL, PEERNOSMC },
+};
 
 /* The same, asked for with an option. */
-WAY(fastopen_connect_to_plain, .client = SMC4, .server = TCP4, .on_server = FASTOPEN,
-    .on_client = FASTOPEN_CONNECT, .syn_data = true,
-    .client_is = FELL(OPTUNSUPP), .server_is = is_plain);
-WAY(fastopen_connect_to_plain_without, .client = SMC4, .server = TCP4,
-    .on_client = FASTOPEN_CONNECT,
-    .client_is = FELL(OPTUNSUPP), .server_is = is_plain);
-WAY(fastopen_connect_to_smc, .client = SMC4, .server = SMC4, .on_server = FASTOPEN,
-    .on_client = FASTOPEN_CONNECT, .syn_data = true,
-    .client_is = FELL(OPTUNSUPP), .server_is = FELL(PEERNOSMC));
-WAY(fastopen_connect_from_plain, .client = TCP4, .server = SMC4, .on_server = FASTOPEN,
-    .on_client = FASTOPEN_CONNECT, .syn_data = true,
-    .client_is = is_plain, .server_is = FELL(PEERNOSMC));
+FIXTURE_VARIANT_ADD(fallback_reasons, fastopen_connect_to_plain) {
+	.client = SMC4, .server = TCP4, .on_server = FASTOPEN,
+	.on_client = FASTOPEN_CONNECT, .syn_data = true,
+	.client_is = { FELL, OPTUNSUPP }, .server_is = is_plain,
+};
+FIXTURE_VARIANT_ADD(fallback_reasons, fastopen_connect_to_plain_without) {
+	.client = SMC4, .server = TCP4, .on_client = FASTOPEN_CONNECT,
+	.client_is = { FELL, OPTUNSUPP }, .server_is = is_plain,
+};
+FIXTURE_VARIANT_ADD(fallback_reasons, fastopen_connect_to_smc) {
+	.client = SMC4, .server = SMC4, .on_server = FASTOPEN,
+	.on_client = FASTOPEN_CONNECT, .syn_data = true,
+	.client_is = { FELL, OPTUNSUPP }, .server_is = { FELL, PEERNOSMC },
+};
+FIXTURE_VARIANT_ADD(fallback_reasons, fastopen_connect_from_plain) {
+	.client = TCP4, .server = SMC4, .on_server = FASTOPEN,
+	.on_client = FASTOPEN_CONNECT, .syn_data = true,
+	.client_is = is_plain, .server_is = { FELL, PEERNOSMC },
+};
 
 /* Fast open is allowed and nobody uses it. C falls back. */
-WAY(fastopen_of_listener_unused, .client = SMC4, .server = SMC4, .on_server = FASTOPEN_ALL,
-    .client_is = is_smcd, .server_is = is_smcd);
-WAY(fastopen_of_client_unused, .client = SMC4, .server = SMC4, .on_client = FASTOPEN_NO_COOKIE,
-    .client_is = is_smcd, .server_is = is_smcd);
+FIXTURE_VARIANT_ADD(fallback_reasons, fastopen_of_listener_unused) {
+	.client = SMC4, .server = SMC4, .on_server = FASTOPEN_ALL,
+	.client_is = is_smcd, .server_is = is_smcd,
+};
+FIXTURE_VARIANT_ADD(fallback_reasons, fastopen_of_client_unused) {
+	.client = SMC4, .server = SMC4, .on_client = FASTOPEN_NO_COOKIE,
+	.client_is = is_smcd, .server_is = is_smcd,
+};
 
 /* IPsec looks after one end or both. */
-WAY(ipsec_client, .client = SMC4, .server = SMC4, .on_client = POLICY,
-    .client_is = FELL(IPSEC), .server_is = FELL(PEERDECL, IPSEC));
-WAY(ipsec_server, .client = SMC4, .server = SMC4, .on_server = POLICY,
-    .client_is = FELL(PEERDECL, IPSEC), .server_is = FELL(IPSEC));
-WAY(ipsec_both, .client = SMC4, .server = SMC4, .on_client = POLICY, .on_server = POLICY,
-    .client_is = FELL(IPSEC), .server_is = FELL(PEERDECL, IPSEC));
-WAY(ipsec_client_of_ipv6, .v6 = true, .client = SMC6, .server = SMC6,
-    .on_client = POLICY,
-    .client_is = FELL(IPSEC), .server_is = FELL(PEERDECL, IPSEC));
-WAY(ipsec_server_of_af_smc, .client = AF_SMC4, .server = AF_SMC4, .on_server = POLICY,
-    .client_is = FELL(PEERDECL, IPSEC), .server_is = FELL(IPSEC));
-WAY(ipsec_client_to_plain, .client = SMC4, .server = TCP4, .on_client = POLICY,
-    .client_is = FELL(PEERNOSMC), .server_is = is_plain);
-WAY(ipsec_server_from_plain, .client = TCP4, .server = SMC4, .on_server = POLICY,
-    .client_is = is_plain, .server_is = FELL(PEERNOSMC));
+FIXTURE_VARIANT_ADD(fallback_reasons, ipsec_client) {
+	.client = SMC4, .server = SMC4, .on_client = POLICY,
+	.client_is = { FELL, IPSEC }, .server_is = { FELL, PEERDECL, IPSEC },
+};
+FIXTURE_VARIANT_ADD(fallback_reasons, ipsec_server) {
+	.client = SMC4, .server = SMC4, .on_server = POLICY,
+	.client_is = { FELL, PEERDECL, IPSEC }, .server_is = { FELL, IPSEC },
+};
+FIXTURE_VARIANT_ADD(fallback_reasons, ipsec_both) {
+	.client = SMC4, .server = SMC4, .on_client = POLICY, .on_server = POLICY,
+	.client_is = { FELL, IPSEC }, .server_is = { FELL, PEERDECL, IPSEC },
+};
+FIXTURE_VARIANT_ADD(fallback_reasons, ipsec_client_of_ipv6) {
+	.v6 = true, .client = SMC6, .server = SMC6, .on_client = POLICY,
+	.client_is = { FELL, IPSEC }, .server_is = { FELL, PEERDECL, IPSEC },
+};
+FIXTURE_VARIANT_ADD(fallback_reasons, ipsec_server_of_af_smc) {
+	.client = AF_SMC4, .server = AF_SMC4, .on_server = POLICY,
+	.client_is = { FELL, PEERDECL, IPSEC }, .server_is = { FELL, IPSEC },
+};
+FIXTURE_VARIANT_ADD(fallback_reasons, ipsec_client_to_plain) {
+	.client = SMC4, .server = TCP4, .on_client = POLICY,
+	.client_is = { FELL, PEERNOSMC }, .server_is = is_plain,
+};
+FIXTURE_VARIANT_ADD(fallback_reasons, ipsec_server_from_plain) {
+	.client = TCP4, .server = SMC4, .on_server = POLICY,
+	.client_is = is_plain, .server_is = { FELL, PEERNOSMC },
+};
 
 static bool is_smc(int domain, int protocol)
 {
