@@ -66,3 +66,15 @@ log_mark() {
 }
 
 log_since() { dmesg | sed "1,/$1/d"; }
+
+# converted PROBE: the table that "smcprobe convert" must print where TCP sockets become SMC
+# sockets: what plain ones report, made SMC.
+converted() {
+	"$1" convert | while IFS= read -r line; do
+		case $line in
+		*' 0x2 '* | *' 0x3 '*) ;;
+		'2 0x'*' 0: '* | '2 0x'*' 6: '* | '10 0x'*' 0: '* | '10 0x'*' 6: '*) line=${line/: plain/: smc} ;;
+		esac
+		echo "$line"
+	done
+}

@@ -22,22 +22,7 @@ if [ ! -d /sys/module/smc_lo ] && [ ! -d /sys/module/smc ]; then
 	exit 4
 fi
 
-# The table that "convert" must print: what plain sockets report, made SMC.
-expected() {
-	"$probe" convert | while IFS= read -r line; do
-		case $line in
-		'2 0x'*' 0: '* | '2 0x'*' 6: '* | '10 0x'*' 0: '* | '10 0x'*' 6: '*)
-			case $line in
-			*' 0x2 '*) echo "$line" ;;
-			*) echo "${line/: plain/: smc}" ;;
-			esac
-			;;
-		*) echo "$line" ;;
-		esac
-	done
-}
-
-converts() { diff <(expected) <("$SMC_RUN" "$@" "$probe" convert); }
+converts() { diff <(converted "$probe") <("$SMC_RUN" "$@" "$probe" convert); }
 check "converts every TCP stream socket and no other" converts
 check "converts likewise with -f auto" converts -f auto
 

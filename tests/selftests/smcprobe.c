@@ -143,14 +143,16 @@ static int open_together(int threads)
 static int convert(void)
 {
 	static const int domains[] = { AF_INET, AF_INET6, AF_UNIX };
-	static const int protocols[] = { 0, IPPROTO_TCP, IPPROTO_UDP };
+	static const int protocols[] = { 0, IPPROTO_TCP, IPPROTO_UDP, IPPROTO_MPTCP };
 	static const int types[] = {
 		SOCK_STREAM, SOCK_STREAM | SOCK_NONBLOCK, SOCK_STREAM | SOCK_CLOEXEC,
-		SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, SOCK_DGRAM,
+		SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, SOCK_DGRAM, SOCK_RAW,
 	};
+	const size_t kinds = ARRAY_SIZE(protocols) * ARRAY_SIZE(types);
 
-	for (size_t i = 0; i < ARRAY_SIZE(domains) * 15; i++) {
-		int domain = domains[i / 15], protocol = protocols[i / 5 % 3], type = types[i % 5];
+	for (size_t i = 0; i < ARRAY_SIZE(domains) * kinds; i++) {
+		int domain = domains[i / kinds], type = types[i % ARRAY_SIZE(types)];
+		int protocol = protocols[i % kinds / ARRAY_SIZE(types)];
 		int fd = socket(domain, type, protocol);
 		int said_domain = -1, said_protocol = -1;
 		socklen_t len = sizeof(int);
