@@ -138,6 +138,8 @@ pub(crate) struct SmcSock {
     /// The code with which the peer declined, or 0.
     diagnosis: Atomic<u32>,
     listening: Atomic<bool>,
+    /// `SMC_LIMIT_HS`: whether the next `listen()` limits handshakes over the wire.
+    limits_handshakes: Atomic<bool>,
     /// The errno that was last copied from the TCP socket to ours and not yet reported, or 0.
     mirrored: Atomic<i32>,
     /// The same for errors that do not end the connection.
@@ -176,6 +178,7 @@ impl SmcSock {
             parked <- Parked::new(),
             diagnosis: Atomic::new(0),
             listening: Atomic::new(false),
+            limits_handshakes: Atomic::new(false),
             mirrored: Atomic::new(0),
             mirrored_soft: Atomic::new(0),
             tells_unread: Atomic::new(false),
@@ -344,6 +347,10 @@ impl TcpOwner for SmcSock {
             None if self.kick_peer() => Wake::Drop,
             _ => Wake::Pass,
         }
+    }
+
+    fn is_congested(&self, inner: &Sk) -> bool {
+        self.parked.is_congested(inner.max_backlog())
     }
 
     fn syn_seen(syn: &Syn<'_>) {

@@ -87,11 +87,13 @@ use kernel::{
         atomic::{
             Acquire,
             Atomic,
-            Release, //
+            Full,
+            Relaxed, //
         },
         Arc,
         ArcBorrow,
-        Mutex, //
+        Mutex,
+        SetOnce, //
     },
     time::{
         Delta,
@@ -245,6 +247,8 @@ pub(crate) struct Peer {
     sk: ARef<Sk>,
     /// Whether there is an outcome.
     over: Atomic<bool>,
+    /// Where it counts until then.
+    pressure: SetOnce<Arc<Pressure>>,
     /// The socket that waits for the outcome, once there is one.
     #[pin]
     owner: SpinLockBh<Option<ARef<Sk>>>,
@@ -284,6 +288,7 @@ impl Peer {
             pin_init!(Self {
                 sk: sk.into(),
                 over: Atomic::new(false),
+                pressure: SetOnce::new(),
                 owner <- new_spinlock_bh!(owner.map(ARef::from), "Peer::owner"),
                 talk <- new_mutex!(Talk {
                     machine,
@@ -351,8 +356,17 @@ impl Peer {
     ///
     /// Any.
     pub(crate) fn is_over(&self) -> bool {
-        // Pairs with the Release in `run`.
+        // Pairs with the exchange in `conclude`.
         self.over.load(Acquire)
+    }
+
+    /// There is an outcome from now on.
+    fn conclude(&self) {
+        if !self.over.xchg(true, Full) {
+            if let Some(pressure) = self.pressure.as_ref() {
+                pressure.leave();
+            }
+        }
     }
 
     /// The outcome, as soon as there is one. The end of a connection is handed out once.
@@ -400,7 +414,7 @@ impl Peer {
             withdraw(invitation);
             past
         };
-        this.over.store(true, Release);
+        this.conclude();
         // The timer must not outlive the queue, which does not wait for timers when it ends.
         if let Some(lo) = LO.get() {
             Self::kick(this, &lo.queue);
@@ -609,7 +623,7 @@ impl WorkItem for Peer {
             Some(outcome) => {
                 let failed = matches!(outcome, Outcome::Failed);
                 // Before the error is told, which goes past a socket that waits for an outcome.
-                this.over.store(true, Release);
+                this.conclude();
                 drop(talk);
                 if failed {
                     this.sk.stream_report();
@@ -631,22 +645,81 @@ impl ChildOwner for Peer {
     }
 }
 
+/// How many handshakes of one listener's children are under way.
+pub(crate) struct Pressure(Atomic<usize>);
+
+impl Pressure {
+    fn enter(&self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+
+    fn leave(&self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+/// What a listener knows of its unaccepted children.
+struct Crowd {
+    peers: RBTree<usize, Arc<Peer>>,
+    /// Whose number is limited, if it is.
+    pressure: Option<Arc<Pressure>>,
+}
+
 /// The handshakes of a listener's children that nobody has accepted yet.
 #[pin_data]
 pub(crate) struct Parked {
     #[pin]
-    peers: SpinLockBh<RBTree<usize, Arc<Peer>>>,
+    crowd: SpinLockBh<Crowd>,
 }
 
 impl Parked {
     /// None.
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
-            peers <- new_spinlock_bh!(RBTree::new(), "Parked::peers"),
+            crowd <- new_spinlock_bh!(Crowd {
+                peers: RBTree::new(),
+                pressure: None,
+            }, "Parked::crowd"),
         })
     }
 
-    /// Adds the handshake of a child that was just born.
+    /// Begins or ends to count the handshakes under way, for a socket that is about to listen.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM` - no memory.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub(crate) fn limit(&self, limited: bool) -> Result {
+        let pressure = limited
+            .then(|| Arc::new(Pressure(Atomic::new(0)), GFP_KERNEL_ACCOUNT))
+            .transpose()?;
+        let _old = mem::replace(&mut self.crowd.lock().pressure, pressure);
+        Ok(())
+    }
+
+    /// Whether the handshakes under way are counted.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.crowd.lock().pressure.is_some()
+    }
+
+    /// Whether handshakes are limited, and those under way hold half of a `backlog` or more:
+    /// silent clients must not keep others out of the accept queue.
+    ///
+    /// # Context
+    ///
+    /// Any.
+    pub(crate) fn is_congested(&self, backlog: usize) -> bool {
+        let crowd = self.crowd.lock();
+        crowd.pressure.as_ref().is_some_and(|pressure| {
+            let begun = pressure.0.load(Relaxed);
+            begun.saturating_mul(2) >= backlog.max(1)
+        })
+    }
+
+    /// Adds the handshake of a child that was just born and has not begun to converse.
     ///
     /// # Errors
     ///
@@ -657,7 +730,12 @@ impl Parked {
     /// Softirq.
     pub(crate) fn insert(&self, peer: &Arc<Peer>) -> Result {
         let node = RBTreeNode::new(peer.sk.addr(), peer.clone(), GFP_ATOMIC)?;
-        self.peers.lock().insert(node);
+        let mut crowd = self.crowd.lock();
+        if let Some(pressure) = &crowd.pressure {
+            pressure.enter();
+            peer.pressure.populate(pressure.clone());
+        }
+        crowd.peers.insert(node);
         Ok(())
     }
 
@@ -667,7 +745,7 @@ impl Parked {
     ///
     /// Process context.
     pub(crate) fn take(&self, child: &Sk) -> Option<Arc<Peer>> {
-        let peer = self.peers.lock().remove(&child.addr())?;
+        let peer = self.crowd.lock().peers.remove(&child.addr())?;
         let _parked = child.unpark::<Peer>();
         Some(peer)
     }
@@ -680,8 +758,9 @@ impl Parked {
     pub(crate) fn kill_all(&self) {
         loop {
             let node = {
-                let mut peers = self.peers.lock();
-                peers
+                let mut crowd = self.crowd.lock();
+                crowd
+                    .peers
                     .cursor_front_mut()
                     .map(|cursor| cursor.remove_current().1)
             };

@@ -126,6 +126,12 @@ void rust_helper_tcp_set_syn_smc(struct sock *sk, bool on)
 	WRITE_ONCE(tcp_sk(sk)->syn_smc, on);
 }
 
+void rust_helper_tcp_set_smc_hs_congested(struct sock *sk,
+					  bool (*congested)(const struct sock *sk))
+{
+	WRITE_ONCE(tcp_sk(sk)->smc_hs_congested, congested);
+}
+
 void rust_helper_tcp_have_smc_enable(void)
 {
 	static_branch_enable(&tcp_have_smc);
@@ -142,6 +148,11 @@ bool rust_helper_tcp_syn_smc(struct sock *sk)
 }
 
 void rust_helper_tcp_set_syn_smc(struct sock *sk, bool on)
+{
+}
+
+void rust_helper_tcp_set_smc_hs_congested(struct sock *sk,
+					  bool (*congested)(const struct sock *sk))
 {
 }
 

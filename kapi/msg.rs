@@ -284,6 +284,21 @@ pub(crate) struct UserOpt {
 }
 
 impl UserOpt {
+    /// How many bytes the caller has room for.
+    ///
+    /// # Errors
+    ///
+    /// * `EFAULT`: the memory is not readable.
+    /// * `EINVAL`: the number is negative.
+    pub(crate) fn room(&self) -> Result<usize> {
+        let mut room = [0; size_of::<c_int>()];
+        let ptr = kernel::uaccess::UserPtr::from_addr(self.len.addr());
+        kernel::uaccess::UserSlice::new(ptr, room.len())
+            .reader()
+            .read_slice(&mut room)?;
+        usize::try_from(c_int::from_ne_bytes(room)).map_err(|_| EINVAL)
+    }
+
     /// Writes an `int`, cut to the length that the caller has room for.
     ///
     /// # Errors
@@ -291,21 +306,17 @@ impl UserOpt {
     /// * `EFAULT`: the memory is not accessible.
     /// * `EINVAL`: the length is negative.
     pub(crate) fn write_int(&self, value: c_int) -> Result {
-        let mut len = [0; size_of::<c_int>()];
+        let room = self.room()?;
         let user = |ptr: usize, len| {
             kernel::uaccess::UserSlice::new(kernel::uaccess::UserPtr::from_addr(ptr), len)
         };
-        user(self.len.addr(), len.len())
-            .reader()
-            .read_slice(&mut len)?;
-        let room = usize::try_from(c_int::from_ne_bytes(len)).map_err(|_| EINVAL)?;
         let bytes = value.to_ne_bytes();
         let part = bytes.get(..room.min(bytes.len())).ok_or(EINVAL)?;
         let written = c_int::try_from(part.len()).map_err(|_| EINVAL)?;
         user(self.val.addr(), part.len())
             .writer()
             .write_slice(part)?;
-        user(self.len.addr(), len.len())
+        user(self.len.addr(), size_of::<c_int>())
             .writer()
             .write_slice(&written.to_ne_bytes())
     }

@@ -754,10 +754,8 @@ pub(crate) enum SocketOption {
 impl SocketOption {
     /// Classifies an option.
     pub(crate) fn new(level: c_int, name: c_int) -> Self {
-        let (Ok(level), Ok(name)) = (u32::try_from(level), u32::try_from(name)) else {
-            return Self::Other;
-        };
-        match (level, name) {
+        let raw = |number: c_int| u32::from_ne_bytes(number.to_ne_bytes());
+        match (raw(level), raw(name)) {
             (bindings::SOL_SOCKET, bindings::SO_PEEK_OFF) => Self::PeekOffset,
             (
                 bindings::SOL_SOCKET,

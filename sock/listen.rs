@@ -88,10 +88,14 @@ impl SmcSock {
     /// Those of TCP.
     pub(super) fn listen_on(op: &Op<'_, Self>, backlog: c_int) -> Result {
         op.tcp()?.share_file(op.socket);
+        if !op.is_listening() {
+            op.parked.limit(op.limits_handshakes.load(Relaxed))?;
+        }
         // Before TCP listens: the first SYN may come at once.
         op.tcp()?.offer_smc(true);
         op.listening.store(true, Relaxed);
-        let result = Self::through(op, |tcp| tcp.listen::<Self>(backlog));
+        let limited = op.parked.is_limited();
+        let result = Self::through(op, |tcp| tcp.listen::<Self>(backlog, limited));
         let listens = op.tcp()?.sk().tcp_state() == TcpState::Listen;
         if listens {
             op.sk.show_listening(true);

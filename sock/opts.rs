@@ -77,7 +77,8 @@ impl SmcSock {
                 return Ok(());
             }
             SocketOption::SmcLimitHandshakes => {
-                let _ = value.read_int()?;
+                let limits = value.read_int()? != 0;
+                op.limits_handshakes.store(limits, Relaxed);
                 return Ok(());
             }
             SocketOption::SmcOther => return Err(EOPNOTSUPP),
@@ -115,7 +116,8 @@ impl SmcSock {
     ///
     /// # Errors
     ///
-    /// Those of TCP.
+    /// * `EOPNOTSUPP`: an unknown option of level `SOL_SMC`.
+    /// * those of TCP.
     pub(super) fn get_option(
         op: &Op<'_, Self>,
         level: c_int,
@@ -124,8 +126,13 @@ impl SmcSock {
     ) -> Result {
         match SocketOption::new(level, name) {
             SocketOption::DeferAccept => value.write_int(op.deferred.patience().secs()),
-            SocketOption::SmcLimitHandshakes => value.write_int(0),
-            SocketOption::SmcOther => Err(EOPNOTSUPP),
+            SocketOption::SmcLimitHandshakes => {
+                value.write_int(op.limits_handshakes.load(Relaxed).into())
+            }
+            SocketOption::SmcOther => {
+                let _room = value.room()?;
+                Err(EOPNOTSUPP)
+            }
             _ => Self::through(op, |tcp| tcp.getsockopt(level, name, value)),
         }
     }

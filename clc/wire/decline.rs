@@ -67,7 +67,7 @@ pub(crate) enum Reason {
 impl Reason {
     /// Why there is no connection where making it failed with `err`.
     pub(crate) fn of_failure(err: Error) -> Self {
-        if err == ENOSPC {
+        if err == ENOSPC || err == EDQUOT {
             Self::TooManyDmbs
         } else {
             Self::Memory

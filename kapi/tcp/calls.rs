@@ -75,16 +75,17 @@ impl TcpSocket {
         to_result(unsafe { op(self.0.as_ptr(), (&raw mut addr).cast(), len, 0) })
     }
 
-    /// `listen()`, with the owner's hooks for SYNs and children.
+    /// `listen()`, with the owner's hooks for SYNs and children. If handshakes are `limited`, the
+    /// owner is asked before the SMC option of a SYN is answered with ours.
     ///
     /// # Errors
     ///
     /// Those of TCP.
-    pub(crate) fn listen<T: TcpOwner>(&self, backlog: c_int) -> Result {
+    pub(crate) fn listen<T: TcpOwner>(&self, backlog: c_int, limited: bool) -> Result {
         let op = self.ops().listen.ok_or(EOPNOTSUPP)?;
         {
             let _guard = self.sk().lock();
-            if !hook::<T>(self.sk()) {
+            if !hook::<T>(self.sk(), limited) {
                 self.restore_callbacks();
                 // Nobody would answer a client that begins to speak SMC before it is accepted.
                 // SAFETY: A TCP socket, locked.

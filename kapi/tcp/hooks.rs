@@ -29,6 +29,9 @@ unsafe impl Send for AfOps {}
 // SAFETY: As above.
 unsafe impl Sync for AfOps {}
 
+/// A listener's answer to whether it has too many handshakes of SMC under way.
+type Congested = Option<unsafe extern "C" fn(*const bindings::sock) -> bool>;
+
 /// The hooked operations of IPv4 and of IPv6 listeners.
 static AF_OPS: [SetOnce<AfOps>; 2] = [SetOnce::new(), SetOnce::new()];
 
@@ -72,12 +75,26 @@ pub(super) fn learn(sk: &Sk, v6: bool) {
 
 /// Puts the hooks for the owner `T` into a TCP socket that is about to listen, unless its
 /// operations are not those of a fresh socket (an IPv6 socket that was connected to an IPv4
-/// address); whether it has them.
+/// address); whether it has them. The owner is asked whether it is congested if handshakes are
+/// `limited`.
 ///
 /// # Context
 ///
 /// Process context, `sk` locked.
-pub(super) fn hook<T: TcpOwner>(sk: &Sk) -> bool {
+pub(super) fn hook<T: TcpOwner>(sk: &Sk, limited: bool) -> bool {
+    let hooked = hook_af_ops::<T>(sk);
+    let congested: Congested = if hooked && limited {
+        Some(congested_hook::<T>)
+    } else {
+        None
+    };
+    // SAFETY: A TCP socket, locked, that does not listen or has this owner.
+    unsafe { bindings::tcp_set_smc_hs_congested(sk.as_ptr(), congested) };
+    hooked
+}
+
+/// The part of [`hook`] that looks at SYNs and children.
+fn hook_af_ops<T: TcpOwner>(sk: &Sk) -> bool {
     let sk = sk.as_ptr();
     // SAFETY: A TCP socket, locked.
     let present = unsafe { bindings::icsk_af_ops(sk) };
@@ -122,6 +139,8 @@ pub(super) fn hook<T: TcpOwner>(sk: &Sk) -> bool {
 /// Process context, `sk` locked.
 pub(super) fn unhook(sk: &Sk) {
     let sk = sk.as_ptr();
+    // SAFETY: A TCP socket, locked.
+    unsafe { bindings::tcp_set_smc_hs_congested(sk, None) };
     for v6 in [false, true] {
         if let Some(ops) = af_ops(v6).as_ref() {
             // SAFETY: Under the socket lock.
@@ -131,6 +150,19 @@ pub(super) fn unhook(sk: &Sk) {
             }
         }
     }
+}
+
+/// # Safety
+///
+/// Called by TCP for a SYN with the SMC option that reached the listening socket `sk`, in softirq
+/// under RCU.
+unsafe extern "C" fn congested_hook<T: TcpOwner>(sk: *const bindings::sock) -> bool {
+    // SAFETY: TCP passes a live listener.
+    let listener = unsafe { Sk::from_ptr(sk.cast_mut()) };
+    // One that loses its owner is about to go.
+    listener
+        .with_owner::<T, _>(|owner, _| owner.is_congested(listener))
+        .unwrap_or(true)
 }
 
 /// # Safety
@@ -187,6 +219,8 @@ unsafe extern "C" fn syn_recv_sock_hook<T: TcpOwner, const V6: bool>(
         // SAFETY: As above.
         unsafe { bindings::icsk_set_af_ops(child, ops.original) };
     }
+    // SAFETY: As above.
+    unsafe { bindings::tcp_set_smc_hs_congested(child, None) };
     if let Some(defaults) = DEFAULTS.as_ref() {
         // SAFETY: As above; nobody calls the callbacks of a locked new socket.
         unsafe { defaults.install(child) };

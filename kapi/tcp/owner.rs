@@ -46,6 +46,14 @@ pub(crate) trait TcpOwner: StreamSocket {
     /// The TCP socket has something to read, or a connection to accept.
     fn data_ready(&self, outer: &Sk, inner: &Sk) -> Wake;
 
+    /// Whether a listening TCP socket of ours has so many handshakes of SMC under way that the next
+    /// client is to be served over TCP. Asked only of those that limit them.
+    ///
+    /// # Context
+    ///
+    /// Softirq under RCU, without a lock.
+    fn is_congested(&self, inner: &Sk) -> bool;
+
     /// A SYN reached a listening TCP socket of ours.
     ///
     /// # Context

@@ -9,7 +9,8 @@
  *    made, a mode nobody proposed.
  * 4. One that echoes the option and speaks something else, sends malformed
  *    answers, hangs up or is silent, ends in one clear error in bounded time.
- * 5. A non-blocking connect ends the same way.
+ * 5. A non-blocking connect ends the same way, and an epoll registration that is
+ *    older hears of it and of all that follows.
  *
  * With SMC_TEST_C=1 C's stack is expected instead, which differs in its EID only.
  */
@@ -17,6 +18,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
+#include <sys/epoll.h>
 
 #include "clc_peer.h"
 #include "kselftest_harness.h"
@@ -332,6 +334,67 @@ TEST_F(clc_client, non_blocking_connect_ends_with_the_decline)
 	ASSERT_EQ(4, send(self->fd, "data", 4, MSG_NOSIGNAL));
 	ASSERT_EQ(4, clc_peer_recv(&self->peer, self->proposal.byte, 4, SMC_TIMEOUT_MS));
 	EXPECT_EQ(0, memcmp(self->proposal.byte, "data", 4));
+}
+
+/* Waits until epoll reports one of these events. */
+static uint32_t hears(int epoll, uint32_t events)
+{
+	struct epoll_event event;
+
+	while (epoll_wait(epoll, &event, 1, SMC_TIMEOUT_MS) == 1) {
+		if (event.events & events)
+			return event.events;
+	}
+	return 0;
+}
+
+static void epoll_registration(struct __test_metadata *_metadata,
+			       struct _test_data_clc_client *self, uint32_t trigger)
+{
+	struct epoll_event event = { .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | trigger };
+	struct clc_msg decline = clc_decline(0x03020000, false);
+	int epoll = epoll_create1(0);
+	struct smc_info info;
+	char buf[8];
+
+	ASSERT_EQ(0, smc_set_nonblock(self->fd, true));
+	ASSERT_EQ(0, epoll_ctl(epoll, EPOLL_CTL_ADD, self->fd, &event));
+	ASSERT_NE(0, hears(epoll, EPOLLHUP));
+	start_smc(_metadata, self, CLC_SMC);
+	pthread_join(self->thread, NULL);
+	EXPECT_EQ(-EINPROGRESS, self->result);
+	/* What was reported of the fresh socket is past, and nothing else has happened. */
+	while (epoll_wait(epoll, &event, 1, 0) == 1 && trigger)
+		;
+	EXPECT_EQ(0, epoll_wait(epoll, &event, 1, 0));
+	ASSERT_EQ(0, clc_peer_send_msg(&self->peer, &decline));
+	EXPECT_EQ(EPOLLOUT, hears(epoll, EPOLLOUT));
+	EXPECT_EQ(-1, recv(self->fd, buf, sizeof(buf), 0));
+	EXPECT_EQ(EAGAIN, errno);
+	ASSERT_EQ(0, clc_peer_send(&self->peer, "answer", 6));
+	EXPECT_EQ(EPOLLIN | EPOLLOUT, hears(epoll, EPOLLIN));
+	EXPECT_EQ(6, recv(self->fd, buf, 6, 0));
+	ASSERT_EQ(0, smc_info(self->fd, &info));
+	EXPECT_EQ(SMC_MODE_FALLBACK, info.mode);
+	EXPECT_EQ(0x05000000, info.reason);
+	EXPECT_EQ(0x03020000, info.peer_diagnosis);
+	ASSERT_EQ(0, clc_peer_fin(&self->peer));
+	EXPECT_NE(0, hears(epoll, EPOLLRDHUP));
+	close(epoll);
+}
+
+TEST_F(clc_client, level_triggered_registration_outlives_the_decline)
+{
+	if (!clc_option_known())
+		SKIP(return, "the kernel has no SMC option (CONFIG_SMC=m)");
+	epoll_registration(_metadata, self, 0);
+}
+
+TEST_F(clc_client, edge_triggered_registration_outlives_the_decline)
+{
+	if (!clc_option_known())
+		SKIP(return, "the kernel has no SMC option (CONFIG_SMC=m)");
+	epoll_registration(_metadata, self, EPOLLET);
 }
 
 TEST_F(clc_client, non_blocking_connect_ends_with_the_error)

@@ -98,6 +98,7 @@ pub mod code {
         ENOBUFS = 105,
         EISCONN = 106,
         ENOTCONN = 107,
+        EDQUOT = 122,
         ETIMEDOUT = 110,
         ECONNREFUSED = 111,
         EHOSTUNREACH = 113,
