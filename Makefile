@@ -16,7 +16,7 @@
 #   make fmt                formats the Rust sources
 #   make kunit              the module's own unit tests, in the debug kernel
 #   make bench              figures of record, by counted instructions
-#   make parity             Python's own tests, over TCP and over smc_lo
+#   make parity             Python's and redis-server's own tests, over TCP and over smc_lo
 #   make torture            random calls, races and stressors on the debug kernel; MINUTES=60
 
 RELEASE ?= $(shell uname -r)
