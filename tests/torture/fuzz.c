@@ -99,8 +99,8 @@ struct worker {
 	int fail_nth;
 	/* The namespace it is in. */
 	int home;
-	_Atomic uint64_t calls;
-	_Atomic(const char *) doing;
+	atomic_ullong calls;
+	const char *doing;
 	char *buffer;
 	/* A page that can be read and written, followed by one that cannot. */
 	char *edge;
@@ -111,7 +111,7 @@ static bool inject;
 static bool no_streams;
 static atomic_bool over;
 static atomic_uint wrong;
-static _Atomic uint64_t bytes_verified, connections, smcd, resets, refusals;
+static atomic_ullong bytes_verified, connections, smcd, resets, refusals;
 
 static void __printf(1, 2) complain(const char *format, ...)
 {
@@ -816,11 +816,10 @@ static void any_splice(struct worker *w)
 
 	if (pipe2(pipes, O_CLOEXEC | O_NONBLOCK))
 		return;
-	if (one_in(&w->rng, 2)) {
+	if (one_in(&w->rng, 2))
 		splice(any_fd(w), NULL, pipes[1], NULL, some_size(&w->rng, CHUNK), SPLICE_F_NONBLOCK);
-	} else if (write(pipes[1], w->buffer, 1 + some_size(&w->rng, 60000)) > 0) {
+	else if (write(pipes[1], w->buffer, 1 + some_size(&w->rng, 60000)) > 0)
 		splice(pipes[0], NULL, any_fd(w), NULL, 65536, below(&w->rng, 8));
-	}
 	close(pipes[0]);
 	close(pipes[1]);
 }
