@@ -338,16 +338,6 @@ void rust_helper_msg_put_rx_stamp(struct msghdr *msg, const struct sock *sk, kti
 		put_cmsg_scm_timestamping(msg, &tss);
 }
 
-u32 rust_helper_sk_tx_stamps(const struct sock *sk)
-{
-	return READ_ONCE(sk->sk_tsflags) & SOF_TIMESTAMPING_TX_RECORD_MASK;
-}
-
-bool rust_helper_sk_numbers_stamps(const struct sock *sk)
-{
-	return READ_ONCE(sk->sk_tsflags) & SOF_TIMESTAMPING_OPT_ID;
-}
-
 int rust_helper_msg_tx_stamps(struct sock *sk, struct msghdr *msg, u32 *stamps)
 {
 	struct sockcm_cookie sockc;

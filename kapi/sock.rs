@@ -463,8 +463,26 @@ impl Sk {
     /// Whether time stamps of what was sent say how many bytes that were:
     /// `SOF_TIMESTAMPING_OPT_ID`.
     pub(crate) fn numbers_stamps(&self) -> bool {
-        // SAFETY: A live socket.
-        unsafe { bindings::sk_numbers_stamps(self.0.get()) }
+        self.timestamping() & bindings::SOF_TIMESTAMPING_OPT_ID != 0
+    }
+
+    /// Whether the sender wants to know when data was sent: `SOF_TIMESTAMPING_TX_*`.
+    #[inline]
+    pub(crate) fn wants_tx_stamps(&self) -> bool {
+        self.tx_stamps() != 0
+    }
+
+    /// The times of what is sent that the sender wants to know.
+    #[inline]
+    pub(super) fn tx_stamps(&self) -> u32 {
+        self.timestamping() & bindings::SOF_TIMESTAMPING_TX_RECORD_MASK
+    }
+
+    /// The flags of `SO_TIMESTAMPING`.
+    #[inline]
+    fn timestamping(&self) -> u32 {
+        // SAFETY: A field read as a whole.
+        unsafe { (&raw const (*self.0.get()).sk_tsflags).read_volatile() }
     }
 
     /// Whether a TCP socket says with each message what is left behind it: `TCP_INQ`.

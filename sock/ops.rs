@@ -207,9 +207,8 @@ impl StreamSocket for SmcSock {
                 None => return Self::through(op, |tcp| tcp.sendmsg(msg, len)),
             },
         };
-        let stamps = TxStamps::requested(op.tcp()?.sk(), msg)?;
-        if flags.contains(Flags::ZEROCOPY) || stamps.any() {
-            return Self::send_reporting(op, end, msg, len, stamps);
+        if flags.contains(Flags::ZEROCOPY) || msg.has_control() || op.sk.wants_tx_stamps() {
+            return Self::send_and_tell(op, end, msg, len);
         }
         end.send(op.sk, msg.source(), flags)
             .map_err(|err| Self::signalled(op, flags, err))
@@ -324,15 +323,14 @@ impl SmcSock {
         }
     }
 
-    /// `sendmsg()` through rings that is reported on the error queue: with `MSG_ZEROCOPY`, which is
-    /// copied and says so, and with the times when it was sent.
+    /// `sendmsg()` through rings whose sender is told more on its error queue: that `MSG_ZEROCOPY`
+    /// was copied, and when it was sent.
     #[cold]
-    fn send_reporting(
+    fn send_and_tell(
         op: &Op<'_, Self>,
         end: &Endpoint,
         msg: &mut MsgHdr,
         len: usize,
-        stamps: TxStamps,
     ) -> Result<usize> {
         let flags = msg.flags();
         let completion = if flags.contains(Flags::ZEROCOPY)
@@ -344,6 +342,7 @@ impl SmcSock {
         } else {
             None
         };
+        let stamps = TxStamps::requested(op.tcp()?.sk(), msg)?;
         let sent = end
             .send(op.sk, msg.source(), flags)
             .map_err(|err| Self::signalled(op, flags, err))?;

@@ -29,17 +29,10 @@ impl TxStamps {
     /// # Context
     ///
     /// Process context.
-    #[inline]
     pub(crate) fn requested(sk: &Sk, msg: &mut MsgHdr) -> Result<Self> {
-        if msg.has_control() {
-            return Self::requested_by(sk, msg);
+        if !msg.has_control() {
+            return Ok(Self(sk.tx_stamps()));
         }
-        // SAFETY: A live socket.
-        Ok(Self(unsafe { bindings::sk_tx_stamps(sk.as_ptr()) }))
-    }
-
-    #[cold]
-    fn requested_by(sk: &Sk, msg: &mut MsgHdr) -> Result<Self> {
         let mut stamps = 0;
         // SAFETY: A live socket, a valid header of a sender, and room for the answer.
         to_result(unsafe { bindings::msg_tx_stamps(sk.as_ptr(), msg.as_ptr(), &raw mut stamps) })?;
@@ -47,7 +40,6 @@ impl TxStamps {
     }
 
     /// Whether there are any.
-    #[inline]
     pub(crate) fn any(self) -> bool {
         self.0 != 0
     }
@@ -60,7 +52,6 @@ impl TxStamps {
     /// # Context
     ///
     /// Process context; no lock is held.
-    #[cold]
     pub(crate) fn tell(self, tcp: &Sk, bytes: u32) {
         // SAFETY: A live TCP socket.
         unsafe { bindings::tcp_stamp_sent(tcp.as_ptr(), self.0, bytes) }
