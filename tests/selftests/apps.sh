@@ -20,7 +20,18 @@ trap 'rm -rf "$dir"' EXIT
 port=7100
 mkdir "$dir/www"
 head -c 8000000 /dev/urandom > "$dir/www/file"
+head -c 1000 "$dir/www/file" > "$dir/www/small"
 sum=$(sha256sum < "$dir/www/file")
+
+# Node.js and the JVM run code they have made. A page of such code that was freed and then
+# filled from a file by virtiofsd, behind the emulator's back, would run as it was before:
+# so the code of all programs is read before the first of them starts.
+cat $(for program in nginx python3 node java redis-server redis-cli memcached nc iperf3 sockperf curl ab wrk; do
+	file=$(readlink -f "$(command -v $program)") || continue
+	echo "$file"
+	ldd "$file" | grep -o '/[^ ]*'
+	[ $program != java ] || find "${file%/bin/java}/lib" -name '*.so'
+done) > /dev/null 2>&1
 
 # shown END [PID]: waits until sock_diag shows what must be with smc_run at this end,
 # as long as this process has not ended.
@@ -51,9 +62,14 @@ under() {
 # served PORT PID: waits until the server listens.
 served() {
 	local i
-	for i in $(seq 600); do
+	# A JVM in an emulator takes its time.
+	for i in $(seq 1800); do
 		ss -Hltn "sport = :$1" | grep -q . && return 0
-		kill -0 "$2" 2> /dev/null || break
+		if ! kill -0 "$2" 2> /dev/null; then
+			wait "$2"
+			echo "server ended with status $?: $(tail -n 5 "$dir/server")"
+			return 1
+		fi
 		sleep 0.1
 	done
 	echo "server does not listen: $(tail -n 5 "$dir/server")"
@@ -101,6 +117,26 @@ fetch() {
 	return $status
 }
 
+# many COMMAND...: requests in parallel, by a program that says how many there were.
+many() {
+	"$@" "http://127.0.0.1:$port/small" > "$dir/many" 2>&1 || { echo "$2: status $?"; cat "$dir/many"; return 1; }
+	if grep -E 'Socket errors|Non-2xx|Failed requests: *[1-9]' "$dir/many" ||
+			! grep -qE '[1-9][0-9]* requests in|Complete requests: *40$' "$dir/many"; then
+		cat "$dir/many"
+		return 1
+	fi
+}
+
+# With connections that stay, a new one for every request, and those of HTTP/1.1.
+http_clients() {
+	local status=0
+	fetch "$@" || status=1
+	many $1 ab -k -n 40 -c 4 || status=1
+	many $1 ab -n 40 -c 4 || status=1
+	many $1 wrk -t 1 -c 4 -d 1s --timeout 30s || status=1
+	return $status
+}
+
 nginx_server() {
 	cat > "$dir/nginx.conf" <<-END
 		daemon off; pid $dir/pid; error_log $dir/error; worker_processes 2; user root;
@@ -117,11 +153,13 @@ python_server() { exec $1 python3 -m http.server -b 127.0.0.1 -d "$dir/www" $por
 node_server() {
 	exec $1 node -e "
 		const fs = require('fs');
-		require('http').createServer((request, answer) => fs.createReadStream('$dir/www/file').pipe(answer))
+		require('http').createServer((request, answer) => fs.createReadStream('$dir/www' + request.url).pipe(answer))
 			.listen($port, '127.0.0.1');"
 }
 
-java_server() { exec $1 java -m jdk.httpserver -b 127.0.0.1 -d "$dir/www" -p $port; }
+java_server() {
+	exec $1 java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -m jdk.httpserver -b 127.0.0.1 -d "$dir/www" -p $port
+}
 
 redis_server() { exec $1 redis-server --port $port --bind 127.0.0.1 --save '' --appendonly no --dir "$dir"; }
 
@@ -207,10 +245,10 @@ sockperf_client() {
 	return $status
 }
 
-app "nginx and curl" nginx nginx_server fetch
-app "Python's server and curl" python3 python_server fetch
-app "Node's server and curl" node node_server fetch
-app "Java's server and curl" java java_server fetch
+app "nginx and curl, ab, wrk" nginx nginx_server http_clients
+app "Python's server and curl, ab, wrk" python3 python_server http_clients
+app "Node's server and curl, ab, wrk" node node_server http_clients
+app "Java's server and curl, ab, wrk" java java_server http_clients
 app "redis" redis-server redis_server redis_client
 app "memcached and nc" memcached memcached_server memcached_client
 app "nc" nc nc_server nc_client
