@@ -6,7 +6,8 @@
  *    MSG_WAITALL, peeking, a send larger than there is room; shutdown, close.
  * 2. connect: to a listener, refused, to a full listener; poll of it meanwhile.
  * 3. accept, once and multishot, into descriptors and registered files.
- * 4. recv, multishot and with provided buffers, until they run out, to the end.
+ * 4. recv, multishot and with provided buffers, until they run out, to the end;
+ *    recv and send of several buffers.
  * 5. poll, once and multishot: data, room, the end, a reset.
  * 6. Cancelling whatever waits, by request and by time limit, leaves a socket
  *    that works.
@@ -37,6 +38,7 @@
 struct ring {
 	int fd;
 	unsigned int queued;
+	unsigned int enter;		/* flags of every io_uring_enter() */
 	atomic_uint *sq_tail, *cq_head, *cq_tail;
 	unsigned int sq_mask, cq_mask;
 	struct io_uring_sqe *sqes;
@@ -49,13 +51,18 @@ struct ring {
 
 static int ring_open(struct ring *ring, unsigned int setup)
 {
-	struct io_uring_params params = { .flags = setup | IORING_SETUP_NO_SQARRAY };
+	struct io_uring_params params = {
+		.flags = setup | IORING_SETUP_NO_SQARRAY, .sq_thread_idle = 1,
+	};
 	size_t sq_len, cq_len;
 
 	memset(ring, 0, sizeof(*ring));
 	ring->fd = syscall(SYS_io_uring_setup, RING_ENTRIES, &params);
 	if (ring->fd < 0)
 		return -errno;
+	ring->enter = IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG;
+	if (setup & IORING_SETUP_SQPOLL)
+		ring->enter |= IORING_ENTER_SQ_WAKEUP;
 	sq_len = params.sq_off.array + params.sq_entries * sizeof(unsigned int);
 	cq_len = params.cq_off.cqes + params.cq_entries * sizeof(struct io_uring_cqe);
 	ring->map_len = sq_len > cq_len ? sq_len : cq_len;
@@ -106,8 +113,8 @@ static int ring_enter(struct ring *ring, unsigned int wanted, int timeout_ms)
 	struct io_uring_getevents_arg arg = { .ts = (uintptr_t)&ts };
 	int ret;
 
-	ret = syscall(SYS_io_uring_enter, ring->fd, ring->queued, wanted,
-		      IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG, &arg, sizeof(arg));
+	ret = syscall(SYS_io_uring_enter, ring->fd, ring->queued, wanted, ring->enter, &arg,
+		      sizeof(arg));
 	if (ret < 0 && errno != ETIME && errno != EINTR)
 		return -errno;
 	ring->queued = 0;
@@ -795,6 +802,54 @@ TEST_F(io_uring, multishot_recv_as_on_tcp)
 	EXPECT_TRUE(smc_same_as_tcp(variant->ends, multishot_recv, &deferred_style));
 }
 
+/* Several buffers for one receive, and for one send. */
+static void bundles(const struct smc_ends *ends, struct smc_notes *notes, const void *arg)
+{
+	struct buffers buffers;
+	struct io_uring_sqe sqe;
+	struct ring ring;
+	char text[64];
+	int fd[2];
+
+	if (ring_open(&ring, 0) || buffers_open(&ring, &buffers) || smc_pair(ends, fd)) {
+		smc_note(notes, " cannot begin");
+		return;
+	}
+	smc_fill(text, sizeof(text), 1, 0);
+	for (int waits = 0; waits < 2; waits++) {
+		for (int i = 0; i < 4; i++)
+			buffers_add(&buffers, i);
+		if (!waits)
+			smc_note_result(notes, "send", send(fd[0], text, 40, 0));
+		smc_settle(fd);
+		sqe = request(IORING_OP_RECV, fd[1], NULL, 0, 1);
+		sqe.ioprio = IORING_RECVSEND_BUNDLE;
+		sqe.flags = IOSQE_BUFFER_SELECT;
+		sqe.buf_group = 1;
+		start(&ring, sqe);
+		if (waits) {
+			note_waiting(notes, &ring, "recv", 1);
+			smc_note_result(notes, "send", send(fd[0], text, 40, 0));
+		}
+		note_done(notes, &ring, "recv", 1);
+		while (recv(fd[1], text, sizeof(text), MSG_DONTWAIT) > 0)
+			;
+		sqe.fd = fd[0];
+		sqe.opcode = IORING_OP_SEND;
+		note_request(notes, &ring, "send", sqe);
+		smc_settle(fd);
+		smc_note_result(notes, "recv", recv(fd[1], text, sizeof(text), MSG_DONTWAIT));
+	}
+	smc_close_pair(fd);
+	ring_close(&ring);
+	munmap(buffers.ring, 4096);
+}
+
+TEST_F(io_uring, bundles_as_on_tcp)
+{
+	EXPECT_TRUE(smc_same_as_tcp(variant->ends, bundles, NULL));
+}
+
 static void polls(const struct smc_ends *ends, struct smc_notes *notes, const void *arg)
 {
 	const unsigned int all = POLLIN | POLLPRI | POLLRDHUP | POLLRDNORM;
@@ -1298,6 +1353,7 @@ TEST_F(io_uring, loses_no_completion)
 	EXPECT_EQ(0, drive(variant->ends, IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN,
 			   0, rounds));
 	EXPECT_EQ(0, drive(variant->ends, 0, IOSQE_ASYNC, rounds / 10));
+	EXPECT_EQ(0, drive(variant->ends, IORING_SETUP_SQPOLL, 0, rounds / 10));
 }
 
 TEST_HARNESS_MAIN
