@@ -87,12 +87,26 @@ def draw(rows, path):
     figure.savefig(path, transparent=True, metadata={"Date": None})
 
 
+def profiles(folder):
+    """What scripts/profile --save has left, with its first line."""
+    folder = os.path.join(folder, "profile")
+    if not os.path.isdir(folder):
+        return ""
+    lines = ["", "Where the instructions go (`scripts/profile`), and [what follows from it](notes.md):", ""]
+    for name in sorted(os.listdir(folder)):
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
+            found = [line.strip() for line in file if line.count(":") == 1 and "instructions a" in line]
+        lines.append(f"* [{name.removesuffix('.txt')}](profile/{name}): {found[0].split(':', 1)[1].strip()}")
+    return "\n".join(lines) + "\n"
+
+
 def main(figures, folder):
     with open(figures, encoding="utf-8") as file:
         rows = json.load(file)
     draw(rows, os.path.join(folder, "bench.svg"))
     with open(os.path.join(folder, "README.md"), "w", encoding="utf-8") as file:
         file.write(HEAD.format(mode=rows[0]["mode"]) + table(rows) + "\n![times better than TCP](bench.svg)\n")
+        file.write(profiles(folder))
 
 
 main(*sys.argv[1:])

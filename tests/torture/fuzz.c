@@ -572,7 +572,7 @@ static void stream_step(struct worker *w)
 	struct stream *s = &streams[below(&w->rng, STREAMS)];
 	int side = below(&w->rng, 2);
 
-	if (one_in(&w->rng, 150) || !s->open) {
+	if (one_in(&w->rng, 60) || !s->open) {
 		w->doing = "opening a stream";
 		if (pthread_rwlock_trywrlock(&s->life))
 			return;
