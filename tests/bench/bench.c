@@ -16,6 +16,7 @@
  *	rtt_N			a message of N bytes there and back
  *	rtt_1k_busypoll		the same with SO_BUSY_POLL
  *	oneway_100		messages of 100 B, one after the other
+ *	oneway_100_nodelay	the same with TCP_NODELAY
  *	stream_N		writes of N bytes, reads of 64 KiB
  *	stream_64k_1m		the same with buffers of 1 MiB set at both ends
  *	mem_idle_kb		memory of a connection that was used once
@@ -29,6 +30,7 @@
  */
 
 #include <err.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -384,6 +386,7 @@ static void set_busy_poll(int fd)
 }
 
 static bool busy_poll;
+static bool no_delay;
 
 static pid_t join(struct link *here, struct link *there)
 {
@@ -410,9 +413,13 @@ static pid_t join(struct link *here, struct link *there)
 			set_busy_poll(there->in);
 		there->out = there->in;
 	} else {
+		int one = 1;
+
 		here->in = connect_there();
 		if (busy_poll)
 			set_busy_poll(here->in);
+		if (no_delay && setsockopt(here->in, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)))
+			err(1, "TCP_NODELAY");
 		here->out = here->in;
 		put(here->out, 1);
 		get(here->in, 1);
@@ -504,6 +511,13 @@ static void oneway(long size)
 	print(MESSAGES / pour(size, MESSAGES * size) * 1e6, "messages/s");
 }
 
+static void oneway_nodelay(long size)
+{
+	no_delay = true;
+	oneway(size);
+	no_delay = false;
+}
+
 static void stream(long size)
 {
 	/* Bytes a microsecond are megabytes a second. */
@@ -541,6 +555,7 @@ static const struct {
 	{ "rtt_1k_busypoll", rtt_busypoll, 1024, SAMPLES, NETWORK },
 	{ "rtt_4k", round_trips, 4096, SAMPLES, ALL },
 	{ "oneway_100", oneway, 100, SAMPLES, ALL },
+	{ "oneway_100_nodelay", oneway_nodelay, 100, SAMPLES, NETWORK },
 	{ "stream_4k", stream, 4096, SAMPLES, ALL },
 	{ "stream_64k", stream, 65536, SAMPLES, ALL },
 	{ "stream_64k_1m", stream_1m, 65536, SAMPLES, NETWORK },
