@@ -62,7 +62,7 @@ static int stall_prepare(struct stall *stall, int fd, bool sends)
 
 	stall->fd = fd;
 	stall->sends = sends;
-	stall->uffd = syscall(SYS_userfaultfd, O_CLOEXEC);
+	stall->uffd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
 	if (stall->uffd < 0 || ioctl(stall->uffd, UFFDIO_API, &api))
 		return -errno;
 	stall->memory = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
@@ -75,12 +75,14 @@ static int stall_prepare(struct stall *stall, int fd, bool sends)
 	return ioctl(stall->uffd, UFFDIO_REGISTER, &reg) ? -errno : 0;
 }
 
-/* Returns when somebody has touched the missing page. */
+/* Returns when somebody has touched the missing page: poll() tells only what does not block. */
 static int stall_await(struct stall *stall)
 {
 	struct pollfd pfd = { .fd = stall->uffd, .events = POLLIN };
 
-	return poll(&pfd, 1, SMC_TIMEOUT_MS) == 1 ? 0 : -ETIMEDOUT;
+	if (poll(&pfd, 1, SMC_TIMEOUT_MS) != 1)
+		return -ETIMEDOUT;
+	return pfd.revents == POLLIN ? 0 : -EIO;
 }
 
 static int stall_begin(struct stall *stall, int fd, bool sends)
@@ -158,12 +160,14 @@ static int use_options(int fd)
 	int one = 1, size = 100000, zero = 0;
 	struct tcp_info info;
 	socklen_t len;
+	int error;
 
 	len = sizeof(info);
 	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len))
 		return -errno;
-	if (smc_error(fd))
-		return -EIO;
+	error = smc_error(fd);
+	if (error)
+		return -abs(error);
 	if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) ||
 	    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one)) ||
 	    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size)) ||
@@ -264,7 +268,7 @@ FIXTURE_VARIANT_ADD(stalled_copy, af_smc) { .ends = &smc_ends_af_smc };
 
 FIXTURE_SETUP(stalled_copy)
 {
-	int uffd = syscall(SYS_userfaultfd, O_CLOEXEC);
+	int uffd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
 
 	self->fd[0] = -1;
 	self->fd[1] = -1;
