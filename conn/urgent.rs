@@ -3,10 +3,11 @@
 //! Urgent data: the mark in the stream of a direction.
 //!
 //! Follows `tcp_check_urg()`, `tcp_recv_urg()` and `tcp_recvmsg_locked()`: the last byte of a send
-//! with `MSG_OOB` is marked, or with `net.ipv4.tcp_stdurg` the one behind it. It stays in its ring with all others, so urgent data needs no room of
-//! its own and holds up nobody; who reads the stream stops at the mark, and passes the byte over
-//! unless `SO_OOBINLINE` is set. SMC has no urgent data (`net/smc/smc_tx.c` counts it and lets the
-//! sender wait); what C's SMC does with it is not followed.
+//! with `MSG_OOB` is marked, or with `net.ipv4.tcp_stdurg` the one behind it. It stays in its ring
+//! with all others, so urgent data needs no room of its own and holds up nobody; who reads the
+//! stream stops at the mark, and passes the byte over unless `SO_OOBINLINE` is set. SMC has no
+//! urgent data (`net/smc/smc_tx.c` counts it and lets the sender wait); what C's SMC does with it is
+//! not followed.
 //!
 //! # Invariants
 //!
