@@ -624,10 +624,11 @@ impl WorkItem for Peer {
                 let failed = matches!(outcome, Outcome::Failed);
                 // Before the error is told, which goes past a socket that waits for an outcome.
                 this.conclude();
-                drop(talk);
+                // Under the lock: who then asks for the outcome finds the error at the socket.
                 if failed {
                     this.sk.stream_report();
                 }
+                drop(talk);
                 let owner = this.owner.lock().clone();
                 if let Some(owner) = owner {
                     owner.wake_all();
