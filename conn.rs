@@ -107,8 +107,13 @@ use crate::{
 };
 
 /// A connection.
-#[pin_data(PinnedDrop)]
-pub(crate) struct Connection {
+///
+/// # Invariants
+///
+/// Whoever has it got it from an [`Endpoint`]. There was one for each side, and each closes its end
+/// when it goes, so a connection that goes itself is closed and has no rings.
+#[pin_data]
+struct Connection {
     group: Arc<LinkGroup>,
     #[pin]
     from_client: Direction,
@@ -123,18 +128,11 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// A connection in this group that `user` answers for, whose ends belong to nobody yet. It has
-    /// no ring before the first byte is sent, but places for them.
+    /// A connection in this group that `user` answers for. It has no ring before the first byte is
+    /// sent, but places for them.
     ///
-    /// # Errors
-    ///
-    /// - `ENOSPC`, `EDQUOT` - no places are left, for anybody or for this user.
-    /// - `ENOMEM` - no memory.
-    ///
-    /// # Context
-    ///
-    /// Process context, may sleep.
-    pub(crate) fn new(group: Arc<LinkGroup>, user: User) -> Result<Arc<Self>> {
+    /// Errors and context: [`Endpoint::pair`].
+    fn new(group: Arc<LinkGroup>, user: User) -> Result<Arc<Self>> {
         let places = group.reserve(user)?;
         Arc::pin_init(
             pin_init!(Self {
@@ -147,14 +145,6 @@ impl Connection {
             }),
             GFP_KERNEL_ACCOUNT,
         )
-    }
-
-    /// The end of this side, for whoever uses it or holds it for somebody.
-    pub(crate) fn endpoint(self: &Arc<Self>, side: Side) -> Endpoint {
-        Endpoint {
-            conn: self.clone(),
-            side,
-        }
     }
 
     #[inline]
@@ -357,15 +347,5 @@ impl Connection {
                 None => 0,
             },
         }
-    }
-}
-
-#[allow(unsafe_code)] // The trait is unsafe to implement but through this macro.
-#[pinned_drop]
-impl PinnedDrop for Connection {
-    fn drop(self: Pin<&mut Self>) {
-        // An end that never belonged to anybody.
-        self.close(Side::Client, true);
-        self.close(Side::Server, true);
     }
 }

@@ -43,7 +43,6 @@ use crate::{
         wire::decline::Reason, //
     },
     conn::{
-        Connection,
         Endpoint,
         Side, //
     },
@@ -126,8 +125,8 @@ struct Parties {
 
 /// The connection of a matched pair, and which side is done with the pair.
 struct Pairing {
-    /// The connection, while one side has its end and the other one is expected.
-    conn: Option<Arc<Connection>>,
+    /// The other side's end, while one side has its own and the other one is expected.
+    end: Option<Endpoint>,
     /// Why there is no connection, once that was found out.
     refusal: Option<Refusal>,
     client_done: bool,
@@ -282,7 +281,7 @@ impl Offer {
                     sleeper: None,
                 }, "Offer::parties"),
                 pairing <- new_mutex!(Pairing {
-                    conn: None,
+                    end: None,
                     refusal: None,
                     client_done: false,
                     server_done: false,
@@ -418,27 +417,30 @@ impl Offer {
             return Claim::Done;
         }
         pairing.set_done(side);
-        let conn = match pairing.conn.take() {
-            Some(conn) => conn,
-            None if pairing.is_done(side.peer()) => {
-                let left = Refusal {
-                    reason: Reason::Memory,
-                    by: None,
+        if let Some(end) = pairing.end.take() {
+            return Claim::End(end);
+        }
+        if pairing.is_done(side.peer()) {
+            let left = Refusal {
+                reason: Reason::Memory,
+                by: None,
+            };
+            return pairing.refusal.unwrap_or(left).tell(side);
+        }
+        match self.connect(groups, side, own) {
+            Ok((client, server)) => {
+                let (end, other) = match side {
+                    Side::Client => (client, server),
+                    Side::Server => (server, client),
                 };
-                return pairing.refusal.unwrap_or(left).tell(side);
+                pairing.end = Some(other);
+                Claim::End(end)
             }
-            None => match self.connect(groups, side, own) {
-                Ok(conn) => {
-                    pairing.conn = Some(conn.clone());
-                    conn
-                }
-                Err(refusal) => {
-                    pairing.refusal = Some(refusal);
-                    return refusal.tell(side);
-                }
-            },
-        };
-        Claim::End(conn.endpoint(side))
+            Err(refusal) => {
+                pairing.refusal = Some(refusal);
+                refusal.tell(side)
+            }
+        }
     }
 
     /// Makes the connection for the first side that comes, unless one of them must not have one.
@@ -447,7 +449,7 @@ impl Offer {
         groups: &Arc<Groups>,
         side: Side,
         own: &Sk,
-    ) -> Result<Arc<Connection>, Refusal> {
+    ) -> Result<(Endpoint, Endpoint), Refusal> {
         // A client looks first, as it does over the wire.
         for end in [Side::Client, Side::Server] {
             let barred = match end {
@@ -468,7 +470,7 @@ impl Offer {
                 self.server_net.load(Relaxed),
                 &Eid::DEFAULT,
             )
-            .and_then(|group| Connection::new(group, self.user))
+            .and_then(|group| Endpoint::pair(group, self.user))
             .map_err(|err| Refusal {
                 reason: Reason::of_failure(err),
                 by: None,
@@ -482,16 +484,15 @@ impl Offer {
     ///
     /// Process context, may sleep.
     pub(crate) fn leave(&self, side: Side) {
-        let conn = {
+        // An end that is dropped resets the connection.
+        let _end = {
             let mut pairing = self.pairing.lock();
             if pairing.is_done(side) {
                 return;
             }
             pairing.set_done(side);
-            pairing.conn.take()
+            pairing.end.take()
         };
-        // An end that is dropped resets the connection.
-        drop(conn.map(|conn| conn.endpoint(side)));
     }
 
     /// Withdraws the offer, and leaves the pair for TCP if it was matched all the same, unless the

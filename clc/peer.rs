@@ -50,11 +50,7 @@ use super::{
 };
 use crate::{
     bufpool::quota::User,
-    conn::{
-        Connection,
-        Endpoint,
-        Side, //
-    },
+    conn::Endpoint,
     kapi::{
         random,
         sock::Sk,
@@ -194,8 +190,8 @@ struct Rendezvous {
 enum Meeting {
     /// The client has not come.
     Open,
-    /// The client has taken its end.
-    Claimed(Arc<Connection>),
+    /// The client has taken its end; this is the server's.
+    Claimed(Endpoint),
     /// The server has taken its end, or gone.
     Closed,
 }
@@ -208,9 +204,8 @@ impl Rendezvous {
             return Err(ENOENT);
         }
         let group = groups.get(client.net().cookie(), self.server_net, &self.eid)?;
-        let conn = Connection::new(group, User::new(client.answerable_uid()))?;
-        let end = conn.endpoint(Side::Client);
-        *meeting = Meeting::Claimed(conn);
+        let (end, server) = Endpoint::pair(group, User::new(client.answerable_uid()))?;
+        *meeting = Meeting::Claimed(server);
         Ok(end)
     }
 
@@ -218,7 +213,7 @@ impl Rendezvous {
     fn server_end(&self) -> Option<Endpoint> {
         let meeting = mem::replace(&mut *self.meeting.lock(), Meeting::Closed);
         match meeting {
-            Meeting::Claimed(conn) => Some(conn.endpoint(Side::Server)),
+            Meeting::Claimed(end) => Some(end),
             Meeting::Open | Meeting::Closed => None,
         }
     }

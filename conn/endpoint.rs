@@ -23,6 +23,7 @@ use super::{
     Side, //
 };
 use crate::{
+    bufpool::quota::User,
     cdc::cursor::{
         Control,
         Cursor,
@@ -37,6 +38,7 @@ use crate::{
         },
         wait::Timeout,
     },
+    lgr::LinkGroup, //
 };
 
 /// What tools show of one direction.
@@ -85,6 +87,31 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
+    /// The two ends, the client's first, of a new connection in this group that `user` answers for.
+    /// They belong to nobody yet.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOSPC`, `EDQUOT` - no places are left, for anybody or for this user.
+    /// - `ENOMEM` - no memory.
+    ///
+    /// # Context
+    ///
+    /// Process context, may sleep.
+    pub(crate) fn pair(group: Arc<LinkGroup>, user: User) -> Result<(Self, Self)> {
+        let conn = Connection::new(group, user)?;
+        // INVARIANT: One for each side.
+        let client = Self {
+            conn: conn.clone(),
+            side: Side::Client,
+        };
+        let server = Self {
+            conn,
+            side: Side::Server,
+        };
+        Ok((client, server))
+    }
+
     /// Gives this end to `sk`: from now on wake-ups reach it, errors too, and it pays for what it
     /// has been sent.
     ///

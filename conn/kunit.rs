@@ -59,10 +59,10 @@ mod tests {
         fn unaccepted() -> Result<Self> {
             let device = Arc::pin_init(Device::new(64), GFP_KERNEL)?;
             let groups = lgr::Registration::new(lgr::Groups::new(device, LIMITS)?)?;
-            let conn = Connection::new(groups.get(1, 1, &Eid::DEFAULT)?, User::ROOT)?;
+            let (client, server) = Endpoint::pair(groups.get(1, 1, &Eid::DEFAULT)?, User::ROOT)?;
             let fixture = Self {
-                client: conn.endpoint(Side::Client),
-                server: conn.endpoint(Side::Server),
+                client,
+                server,
                 a: TestSocket::new()?,
                 b: TestSocket::new()?,
                 groups,

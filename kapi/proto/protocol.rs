@@ -176,8 +176,10 @@ unsafe extern "C" fn ioctl_callback<T: StreamSocket>(
     from_result(|| {
         let query = u32::try_from(cmd).ok().and_then(QueueLength::from_ioctl);
         let query = query.ok_or(ENOIOCTLCMD)?;
-        // SAFETY: A socket whose file is open has its `struct socket`, and its value initialised.
-        let op = unsafe { op::<T>((*sk).sk_socket, sk) };
+        // SAFETY: A socket whose file is open has its `struct socket`.
+        let socket = unsafe { (*sk).sk_socket };
+        // SAFETY: It belongs to a socket in use, which has its value initialised.
+        let op = unsafe { op::<T>(socket, sk) };
         let length = T::queue_length(&op, query)?;
         // SAFETY: Core passes room for the answer.
         unsafe { *answer = length };
