@@ -21,7 +21,7 @@
 //! 1. the tx or the rx mutex of a connection's direction (process context, never held asleep)
 //! 2. the mutex of a direction's memory charge
 //! 3. the socket lock of our socket, then that of the TCP socket within
-//! 4. `sk_callback_lock` of a TCP socket
+//! 4. `sk_callback_lock` of a TCP socket, or of ours for those who want `SIGIO`
 //! 5. `SmcSock::attempt`; `Pending::queue` or `Table::bucket`, then `Offer::parties`
 //! 6. the table of sockets, then chains of rings, link groups, free lists, DMBs, places for rings
 //! 7. a socket's wait queue

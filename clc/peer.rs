@@ -25,31 +25,36 @@
 
 #![deny(unsafe_code)]
 
-use super::{
-    eid::{
-        Eid,
-        Table, //
+mod parked;
+mod rendezvous;
+
+pub(crate) use self::{
+    parked::{
+        child_born,
+        Parked, //
     },
-    wire::{
-        accept::Smcd,
-        decline::Reason,
-        machine::{
-            Action,
-            Event,
-            Host,
-            Machine,
-            Offer,
-            Terms,
-            Want,
-            WAIT_SECONDS, //
-        },
-        Gid,
-        Packet,
-        HOSTNAME_LEN, //
+    rendezvous::Wire, //
+};
+
+use self::{
+    parked::Pressure,
+    rendezvous::Rendezvous, //
+};
+use super::wire::{
+    accept::Smcd,
+    decline::Reason,
+    machine::{
+        Action,
+        Event,
+        Machine,
+        Offer,
+        Terms,
+        Want,
+        WAIT_SECONDS, //
     },
+    Packet, //
 };
 use crate::{
-    bufpool::quota::User,
     conn::Endpoint,
     kapi::{
         random,
@@ -58,33 +63,22 @@ use crate::{
             new_spinlock_bh,
             SpinLockBh, //
         },
-        tcp::{
-            child::ChildOwner,
-            stream::Stand, //
-        },
-        uts,
+        tcp::child::ChildOwner,
         workqueue::expedite, //
     },
-    lgr::Groups,
     Lo,
     LO, //
 };
-use core::mem;
 use kernel::{
     alloc::Flags,
     impl_has_delayed_work, new_delayed_work, new_mutex,
     prelude::*,
-    rbtree::{
-        RBTree,
-        RBTreeNode, //
-    },
     sync::{
         aref::ARef,
         atomic::{
             Acquire,
             Atomic,
-            Full,
-            Relaxed, //
+            Full, //
         },
         Arc,
         ArcBorrow,
@@ -112,112 +106,6 @@ const SIZE: u8 = 2;
 /// The number that is named as the link group's. Nobody looks it up: what a connection belongs to
 /// is known only when both ends are.
 const LINK_GROUP: u32 = 1;
-
-/// What wire handshakes have in common.
-#[pin_data]
-pub(crate) struct Wire {
-    gid: Gid,
-    hostname: [u8; HOSTNAME_LEN],
-    #[pin]
-    eids: SpinLockBh<Table>,
-    #[pin]
-    rendezvous: Mutex<RBTree<u64, Arc<Rendezvous>>>,
-    stand: Stand,
-}
-
-impl Wire {
-    /// For the loopback device with this GID.
-    ///
-    /// # Errors
-    ///
-    /// - `ENOMEM` - no memory.
-    ///
-    /// # Context
-    ///
-    /// Process context.
-    pub(crate) fn new([gid, ext]: [u64; 2]) -> impl PinInit<Self, Error> {
-        try_pin_init!(Self {
-            gid: Gid { gid, ext },
-            hostname: uts::nodename(),
-            eids <- new_spinlock_bh!(Table::new(), "Wire::eids"),
-            rendezvous <- new_mutex!(RBTree::new(), "Wire::rendezvous"),
-            stand: Stand::new()?,
-        })
-    }
-
-    fn host(&self) -> Host {
-        Host {
-            gid: self.gid,
-            hostname: self.hostname,
-            eids: *self.eids.lock(),
-        }
-    }
-
-    /// Lets a server's connection be found by a token, which is returned.
-    fn invite(&self, terms: &Terms, server_net: u64) -> Result<(u64, Arc<Rendezvous>)> {
-        let rendezvous = Arc::pin_init(
-            pin_init!(Rendezvous {
-                server_net,
-                eid: terms.eid,
-                meeting <- new_mutex!(Meeting::Open, "Rendezvous::meeting"),
-            }),
-            GFP_KERNEL,
-        )?;
-        let token = random::get_random_u64();
-        let node = RBTreeNode::new(token, rendezvous.clone(), GFP_KERNEL)?;
-        // A token that is in use already would lead its clients astray; they fail and go on in
-        // TCP, once in many universes.
-        let _replaced = self.rendezvous.lock().insert(node);
-        Ok((token, rendezvous))
-    }
-
-    /// The rendezvous behind a token, which from now on nobody finds.
-    fn find(&self, token: u64) -> Option<Arc<Rendezvous>> {
-        self.rendezvous.lock().remove(&token)
-    }
-}
-
-/// Where the two ends of a connection meet that one of them has named to the other.
-#[pin_data]
-struct Rendezvous {
-    server_net: u64,
-    eid: Eid,
-    #[pin]
-    meeting: Mutex<Meeting>,
-}
-
-/// How far the meeting is.
-enum Meeting {
-    /// The client has not come.
-    Open,
-    /// The client has taken its end; this is the server's.
-    Claimed(Endpoint),
-    /// The server has taken its end, or gone.
-    Closed,
-}
-
-impl Rendezvous {
-    /// Makes the connection and takes the client's end.
-    fn claim(&self, groups: &Arc<Groups>, client: &Sk) -> Result<Endpoint> {
-        let mut meeting = self.meeting.lock();
-        if !matches!(*meeting, Meeting::Open) {
-            return Err(ENOENT);
-        }
-        let group = groups.get(client.net().cookie(), self.server_net, &self.eid)?;
-        let (end, server) = Endpoint::pair(group, User::new(client.answerable_uid()))?;
-        *meeting = Meeting::Claimed(server);
-        Ok(end)
-    }
-
-    /// Takes the server's end, if the client has come. Afterwards no client can.
-    fn server_end(&self) -> Option<Endpoint> {
-        let meeting = mem::replace(&mut *self.meeting.lock(), Meeting::Closed);
-        match meeting {
-            Meeting::Claimed(end) => Some(end),
-            Meeting::Open | Meeting::Closed => None,
-        }
-    }
-}
 
 /// How a handshake ended.
 pub(crate) enum Outcome {
@@ -638,150 +526,5 @@ impl ChildOwner for Peer {
         if let (false, Some(lo)) = (this.is_over(), LO.get()) {
             Self::kick(&this.into(), &lo.queue);
         }
-    }
-}
-
-/// How many handshakes of one listener's children are under way.
-pub(crate) struct Pressure(Atomic<usize>);
-
-impl Pressure {
-    fn enter(&self) {
-        self.0.fetch_add(1, Relaxed);
-    }
-
-    fn leave(&self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
-}
-
-/// What a listener knows of its unaccepted children.
-struct Crowd {
-    peers: RBTree<usize, Arc<Peer>>,
-    /// Whose number is limited, if it is.
-    pressure: Option<Arc<Pressure>>,
-}
-
-/// The handshakes of a listener's children that nobody has accepted yet.
-#[pin_data]
-pub(crate) struct Parked {
-    #[pin]
-    crowd: SpinLockBh<Crowd>,
-}
-
-impl Parked {
-    /// None.
-    pub(crate) fn new() -> impl PinInit<Self> {
-        pin_init!(Self {
-            crowd <- new_spinlock_bh!(Crowd {
-                peers: RBTree::new(),
-                pressure: None,
-            }, "Parked::crowd"),
-        })
-    }
-
-    /// Begins or ends to count the handshakes under way, for a socket that is about to listen.
-    ///
-    /// # Errors
-    ///
-    /// - `ENOMEM` - no memory.
-    ///
-    /// # Context
-    ///
-    /// Process context.
-    pub(crate) fn limit(&self, limited: bool) -> Result {
-        let pressure = limited
-            .then(|| Arc::new(Pressure(Atomic::new(0)), GFP_KERNEL_ACCOUNT))
-            .transpose()?;
-        let _old = mem::replace(&mut self.crowd.lock().pressure, pressure);
-        Ok(())
-    }
-
-    /// Whether the handshakes under way are counted.
-    pub(crate) fn is_limited(&self) -> bool {
-        self.crowd.lock().pressure.is_some()
-    }
-
-    /// Whether handshakes are limited, and those under way hold half of a `backlog` or more:
-    /// silent clients must not keep others out of the accept queue.
-    ///
-    /// # Context
-    ///
-    /// Any.
-    pub(crate) fn is_congested(&self, backlog: usize) -> bool {
-        let crowd = self.crowd.lock();
-        crowd.pressure.as_ref().is_some_and(|pressure| {
-            let begun = pressure.0.load(Relaxed);
-            begun.saturating_mul(2) >= backlog.max(1)
-        })
-    }
-
-    /// Adds the handshake of a child that was just born and has not begun to converse.
-    ///
-    /// # Errors
-    ///
-    /// - `ENOMEM` - no memory.
-    ///
-    /// # Context
-    ///
-    /// Softirq.
-    pub(crate) fn insert(&self, peer: &Arc<Peer>) -> Result {
-        let node = RBTreeNode::new(peer.sk.addr(), peer.clone(), GFP_ATOMIC)?;
-        let mut crowd = self.crowd.lock();
-        if let Some(pressure) = &crowd.pressure {
-            pressure.enter();
-            peer.pressure.populate(pressure.clone());
-        }
-        crowd.peers.insert(node);
-        Ok(())
-    }
-
-    /// Takes the handshake of an accepted child.
-    ///
-    /// # Context
-    ///
-    /// Process context.
-    pub(crate) fn take(&self, child: &Sk) -> Option<Arc<Peer>> {
-        let peer = self.crowd.lock().peers.remove(&child.addr())?;
-        let _parked = child.unpark::<Peer>();
-        Some(peer)
-    }
-
-    /// Resets all children, of a listener that goes away.
-    ///
-    /// # Context
-    ///
-    /// Process context, may sleep.
-    pub(crate) fn kill_all(&self) {
-        loop {
-            let node = {
-                let mut crowd = self.crowd.lock();
-                crowd
-                    .peers
-                    .cursor_front_mut()
-                    .map(|cursor| cursor.remove_current().1)
-            };
-            let Some(node) = node else {
-                return;
-            };
-            let (_, peer) = node.to_key_value();
-            Peer::kill(&peer);
-        }
-    }
-}
-
-/// Begins the handshake of a child that is not paired and whose client speaks SMC.
-///
-/// Without memory the handshake begins when the child is accepted.
-///
-/// # Context
-///
-/// Softirq; the child is new and locked.
-pub(crate) fn child_born(lo: &Lo, child: &Sk, park: impl FnOnce(&Arc<Peer>) -> bool) {
-    let Ok(peer) = Peer::server(&lo.wire, child, GFP_ATOMIC) else {
-        return;
-    };
-    if park(&peer) {
-        child.park(peer.clone());
-        Peer::kick(&peer, &lo.queue);
     }
 }
