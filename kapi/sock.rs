@@ -4,6 +4,14 @@
 //!
 //! C header: [`include/net/sock.h`](srctree/include/net/sock.h)
 
+mod option;
+mod queue;
+
+pub(crate) use self::{
+    option::SocketOption,
+    queue::QueueLength, //
+};
+
 use super::{
     bindings,
     net::Net,
@@ -693,100 +701,5 @@ impl Drop for SkGuard<'_> {
     fn drop(&mut self) {
         // SAFETY: The lock was taken when this value was made.
         unsafe { bindings::release_sock(self.0.as_ptr()) }
-    }
-}
-
-/// What an `ioctl()` asks of a stream's queues.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum QueueLength {
-    /// `SIOCINQ`, also known as `FIONREAD`: bytes that can be read.
-    Unread,
-    /// `SIOCOUTQ`: bytes that the peer has not acknowledged.
-    Unacknowledged,
-    /// `SIOCOUTQNSD`: bytes that were not sent yet.
-    Unsent,
-    /// `SIOCATMARK`: whether the next byte is the urgent one.
-    AtMark,
-}
-
-impl QueueLength {
-    /// The question behind a command, if it is one.
-    pub(crate) fn from_ioctl(cmd: u32) -> Option<Self> {
-        match cmd {
-            bindings::SIOCINQ => Some(Self::Unread),
-            bindings::SIOCOUTQ => Some(Self::Unacknowledged),
-            bindings::SIOCOUTQNSD => Some(Self::Unsent),
-            bindings::SIOCATMARK => Some(Self::AtMark),
-            _ => None,
-        }
-    }
-
-    /// The command that asks the question.
-    pub(super) fn cmd(self) -> u32 {
-        match self {
-            Self::Unread => bindings::SIOCINQ,
-            Self::Unacknowledged => bindings::SIOCOUTQ,
-            Self::Unsent => bindings::SIOCOUTQNSD,
-            Self::AtMark => bindings::SIOCATMARK,
-        }
-    }
-
-    /// Writes the answer to where the application wants it.
-    ///
-    /// # Errors
-    ///
-    /// * `EFAULT`: the memory is not writable.
-    pub(crate) fn reply(self, arg: kernel::ffi::c_ulong, answer: c_int) -> Result {
-        let ptr = kernel::uaccess::UserPtr::from_addr(arg);
-        kernel::uaccess::UserSlice::new(ptr, size_of::<c_int>())
-            .writer()
-            .write_slice(&answer.to_ne_bytes())
-    }
-}
-
-/// The socket options that need more than being passed on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum SocketOption {
-    /// Any of level `SOL_SOCKET` but the next ones.
-    Socket,
-    /// `SO_RCVLOWAT`, `SO_SNDBUF`: what whoever waits is compared with.
-    Threshold,
-    /// `SO_PEEK_OFF`.
-    PeekOffset,
-    /// `TCP_ULP`.
-    Ulp,
-    /// `TCP_DEFER_ACCEPT`.
-    DeferAccept,
-    /// `TCP_FASTOPEN_CONNECT`.
-    FastOpenConnect,
-    /// `TCP_INQ`.
-    Inq,
-    /// `SMC_LIMIT_HS` of level `SOL_SMC`.
-    SmcLimitHandshakes,
-    /// Any other of level `SOL_SMC`.
-    SmcOther,
-    /// Anything else.
-    Other,
-}
-
-impl SocketOption {
-    /// Classifies an option.
-    pub(crate) fn new(level: c_int, name: c_int) -> Self {
-        let raw = |number: c_int| u32::from_ne_bytes(number.to_ne_bytes());
-        match (raw(level), raw(name)) {
-            (bindings::SOL_SOCKET, bindings::SO_PEEK_OFF) => Self::PeekOffset,
-            (
-                bindings::SOL_SOCKET,
-                bindings::SO_RCVLOWAT | bindings::SO_SNDBUF | bindings::SO_SNDBUFFORCE,
-            ) => Self::Threshold,
-            (bindings::SOL_SOCKET, _) => Self::Socket,
-            (bindings::SOL_TCP, bindings::TCP_ULP) => Self::Ulp,
-            (bindings::SOL_TCP, bindings::TCP_DEFER_ACCEPT) => Self::DeferAccept,
-            (bindings::SOL_TCP, bindings::TCP_FASTOPEN_CONNECT) => Self::FastOpenConnect,
-            (bindings::SOL_TCP, bindings::TCP_INQ) => Self::Inq,
-            (bindings::SOL_SMC, bindings::SMC_LIMIT_HS) => Self::SmcLimitHandshakes,
-            (bindings::SOL_SMC, _) => Self::SmcOther,
-            _ => Self::Other,
-        }
     }
 }
