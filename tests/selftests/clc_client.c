@@ -411,4 +411,32 @@ TEST_F(clc_client, non_blocking_connect_ends_with_the_error)
 	EXPECT_EQ(0, smc_error(self->fd));
 }
 
+/* Whoever learns from poll() that there is an error finds it in SO_ERROR, however soon. */
+TEST_F(clc_client, error_is_there_when_poll_says_so)
+{
+	long rounds = smc_parameter("SMC_TEST_ROUNDS", 200);
+
+	if (!clc_option_known())
+		SKIP(return, "the kernel has no SMC option (CONFIG_SMC=m)");
+	while (rounds--) {
+		struct pollfd pfd = { .fd = self->fd, .events = POLLOUT };
+
+		ASSERT_EQ(0, smc_set_nonblock(self->fd, true));
+		start_smc(_metadata, self, CLC_ECHO);
+		pthread_join(self->thread, NULL);
+		ASSERT_EQ(0, clc_peer_send(&self->peer, "HTTP", 4));
+		/* Without sleeping, so that every moment is seen. */
+		while (!poll(&pfd, 1, 0))
+			;
+		ASSERT_EQ(POLLERR, pfd.revents & POLLERR);
+		ASSERT_EQ(EPROTO, smc_error(self->fd));
+		ASSERT_EQ(0, smc_error(self->fd));
+		close(self->fd);
+		clc_peer_close(&self->peer);
+		ASSERT_EQ(0, clc_peer_open(&self->peer));
+		self->fd = socket(AF_INET, SOCK_STREAM, IPPROTO_SMC);
+		ASSERT_LE(0, self->fd);
+	}
+}
+
 TEST_HARNESS_MAIN

@@ -25,37 +25,6 @@
 /* More allocations than any single call makes. */
 #define MOST	400
 
-static int write_file(const char *path, const char *text)
-{
-	int fd = open(path, O_WRONLY);
-	ssize_t ret;
-
-	if (fd < 0)
-		return -errno;
-	ret = write(fd, text, strlen(text));
-	close(fd);
-	return ret < 0 ? -errno : 0;
-}
-
-/* Lets sleeping allocations fail too, and quietly. */
-static int prepare_injection(void)
-{
-	static const char *const sets[] = { "failslab", "fail_page_alloc" };
-	char path[128];
-
-	for (size_t i = 0; i < ARRAY_SIZE(sets); i++) {
-		snprintf(path, sizeof(path), "/sys/kernel/debug/%s/ignore-gfp-wait", sets[i]);
-		if (write_file(path, "N"))
-			return -ENOENT;
-		snprintf(path, sizeof(path), "/sys/kernel/debug/%s/verbose", sets[i]);
-		if (write_file(path, "0"))
-			return -ENOENT;
-	}
-	write_file("/sys/kernel/debug/fail_page_alloc/ignore-gfp-highmem", "N");
-	write_file("/sys/kernel/debug/fail_page_alloc/min-order", "0");
-	return 0;
-}
-
 FIXTURE(faults)
 {
 	struct sockaddr_storage addr;
@@ -82,7 +51,7 @@ FIXTURE_SETUP(faults)
 	self->nth = -1;
 	if (!smc_can_run(variant->ends))
 		SKIP(return, "no SMC in this kernel");
-	if (prepare_injection())
+	if (smc_allow_refusals())
 		SKIP(return, "no fault injection in this kernel");
 	self->nth = open("/proc/thread-self/fail-nth", O_RDWR);
 	ASSERT_LE(0, self->nth);

@@ -17,6 +17,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -373,6 +374,75 @@ static void owners(const struct smc_ends *ends, struct smc_notes *notes, const v
 TEST_F(signals, reach_their_owner_as_on_tcp)
 {
 	EXPECT_TRUE(smc_same_as_tcp(variant->ends, owners, NULL));
+}
+
+struct steady_reader {
+	int fd;
+	pid_t tid;
+	long begun, read;
+	sem_t go;
+};
+
+static void *read_bytes(void *arg)
+{
+	struct steady_reader *reader = arg;
+	char byte;
+
+	__atomic_store_n(&reader->tid, smc_thread_id(), __ATOMIC_RELEASE);
+	do {
+		/* Not in recv() again: a reader that sleeps anew needs no signal either. */
+		sem_wait(&reader->go);
+		__atomic_add_fetch(&reader->begun, 1, __ATOMIC_RELEASE);
+	} while (recv(reader->fd, &byte, 1, 0) == 1 &&
+		 __atomic_add_fetch(&reader->read, 1, __ATOMIC_RELEASE));
+	return NULL;
+}
+
+/*
+ * Its wake-up races with the decision whether it needs a signal: on a processor
+ * with the sender, and before it in rank, it runs as soon as it can.
+ */
+TEST_F(signals, a_reader_that_slept_gets_none)
+{
+	long rounds = smc_parameter("SMC_TEST_ROUNDS", 100), signals = 0;
+	struct sched_param rank = { .sched_priority = 1 };
+	struct steady_reader reader = { 0 };
+	cpu_set_t one;
+	pthread_t thread;
+	sigset_t set;
+	int fd[2];
+
+	ASSERT_EQ(0, smc_pair(variant->ends, fd));
+	ASSERT_EQ(0, sem_init(&reader.go, 0, 0));
+	reader.fd = fd[1];
+	ASSERT_EQ(0, fcntl(fd[1], F_SETOWN, getpid()));
+	ASSERT_EQ(0, fcntl(fd[1], F_SETSIG, WANTED));
+	set_async(fd[1], true);
+	CPU_ZERO(&one);
+	CPU_SET(0, &one);
+	ASSERT_EQ(0, sched_setaffinity(0, sizeof(one), &one));
+	ASSERT_EQ(0, pthread_create(&thread, NULL, read_bytes, &reader));
+	ASSERT_EQ(0, pthread_setschedparam(thread, SCHED_FIFO, &rank));
+	while (!__atomic_load_n(&reader.tid, __ATOMIC_ACQUIRE))
+		sched_yield();
+	watched_signals(&set);
+	for (long i = 0; i < rounds; i++) {
+		sem_post(&reader.go);
+		while (__atomic_load_n(&reader.begun, __ATOMIC_ACQUIRE) <= i)
+			sched_yield();
+		ASSERT_EQ(0, smc_wait_asleep(reader.tid));
+		while (sigtimedwait(&set, NULL, &(struct timespec){ 0 }) > 0)
+			signals++;
+		ASSERT_EQ(1, send(fd[0], "x", 1, 0));
+		while (__atomic_load_n(&reader.read, __ATOMIC_ACQUIRE) <= i)
+			sched_yield();
+	}
+	EXPECT_EQ(0, signals);
+	set_async(fd[1], false);
+	shutdown(fd[0], SHUT_WR);
+	sem_post(&reader.go);
+	pthread_join(thread, NULL);
+	smc_close_pair(fd);
 }
 
 TEST_HARNESS_MAIN

@@ -477,3 +477,27 @@ int smc_set_sysctl(const char *path, const char *text)
 	close(fd);
 	return ret;
 }
+
+/*
+ * Lets the kernel refuse any allocation of a task that asks for it by its
+ * fail-nth file: sleeping ones and single pages too, and quietly. Fails where
+ * the kernel has no fault injection.
+ */
+int smc_allow_refusals(void)
+{
+	static const char *const settings[][2] = {
+		{ "failslab/ignore-gfp-wait", "N" }, { "failslab/verbose", "0" },
+		{ "fail_page_alloc/ignore-gfp-wait", "N" }, { "fail_page_alloc/verbose", "0" },
+		{ "fail_page_alloc/ignore-gfp-highmem", "N" }, { "fail_page_alloc/min-order", "0" },
+	};
+	char path[128];
+
+	if (access("/sys/kernel/debug/failslab", F_OK))
+		return -ENOENT;
+	for (size_t i = 0; i < ARRAY_SIZE(settings); i++) {
+		snprintf(path, sizeof(path), "/sys/kernel/debug/%s", settings[i][0]);
+		if (smc_set_sysctl(path, settings[i][1]))
+			return -ENOENT;
+	}
+	return 0;
+}

@@ -176,5 +176,6 @@ int smc_netns_new(void);
 int smc_netns_open(void);
 int smc_netns_enter(int ns);
 int smc_set_sysctl(const char *path, const char *text);
+int smc_allow_refusals(void);
 
 #endif /* SMC_TEST_H */

@@ -1033,23 +1033,6 @@ static void make_namespaces(void)
 	call("ip addr add 10.9.0.1/24 dev v0 && ip -6 addr add fd09::1/64 dev v0 nodad && ip link set v0 up");
 }
 
-static void write_file(const char *path, const char *text)
-{
-	int fd = open(path, O_WRONLY | O_CLOEXEC);
-
-	if (fd < 0 || write(fd, text, strlen(text)) < 0)
-		errx(1, "%s: no fault injection in this kernel", path);
-	close(fd);
-}
-
-static void prepare_injection(void)
-{
-	write_file("/sys/kernel/debug/failslab/ignore-gfp-wait", "N");
-	write_file("/sys/kernel/debug/failslab/verbose", "0");
-	write_file("/sys/kernel/debug/fail_page_alloc/ignore-gfp-wait", "N");
-	write_file("/sys/kernel/debug/fail_page_alloc/verbose", "0");
-}
-
 static void report_stuck(struct worker *workers, int count)
 {
 	int i;
@@ -1103,8 +1086,8 @@ int main(int argc, char **argv)
 	sigaction(SIGALRM, &action, NULL);
 	if (setrlimit(RLIMIT_NOFILE, &limit))
 		err(1, "setrlimit");
-	if (inject)
-		prepare_injection();
+	if (inject && smc_allow_refusals())
+		errx(1, "no fault injection in this kernel");
 	make_namespaces();
 	for (i = 0; i < POOL; i++)
 		pool[i] = -1;
