@@ -167,6 +167,9 @@ struct load {
 	time_t until;
 	long connections;
 	int failures;
+	/* What went wrong first, and with which error. */
+	const char *what;
+	int ret;
 };
 
 static bool is_over(const struct load *load)
@@ -177,12 +180,18 @@ static bool is_over(const struct load *load)
 	return now.tv_sec >= load->until || __atomic_load_n(&load->failures, __ATOMIC_RELAXED);
 }
 
-static void *check(struct load *load, int ret)
+static void *check(struct load *load, const char *what, int ret)
 {
-	if (ret)
-		__atomic_add_fetch(&load->failures, 1, __ATOMIC_RELAXED);
+	if (ret && !__atomic_fetch_add(&load->failures, 1, __ATOMIC_RELAXED)) {
+		load->what = what;
+		load->ret = ret;
+	}
 	return NULL;
 }
+
+#define EXPECT_NO_FAILURE(load) \
+	EXPECT_EQ(0, (load).failures) \
+		TH_LOG("at first %s: %s", (load).what, strerror(-(load).ret))
 
 /* Connects, sends a stream of random length, closes; sometimes waits for an echo. */
 static void *churn_client(void *arg)
@@ -197,7 +206,7 @@ static void *churn_client(void *arg)
 
 		fd = smc_connect(load->ends, load->addr, load->len);
 		if (fd < 0)
-			return check(load, fd);
+			return check(load, "connect", fd);
 		/* The length comes first, so that the server knows the stream. */
 		ret = send(fd, &bytes, sizeof(bytes), MSG_NOSIGNAL) == sizeof(bytes) ? 0 : -errno;
 		if (!ret)
@@ -206,7 +215,7 @@ static void *churn_client(void *arg)
 			ret = smc_recv_all(fd, ~bytes, 0, 10, 10);
 		close(fd);
 		if (ret)
-			return check(load, ret);
+			return check(load, "the client", ret);
 		__atomic_add_fetch(&load->connections, 1, __ATOMIC_RELAXED);
 	}
 	return NULL;
@@ -243,7 +252,7 @@ static void *churn_server(void *arg)
 		ret = serve_one(fd, &seed);
 		close(fd);
 		if (ret)
-			return check(load, ret);
+			return check(load, "the server", ret);
 	}
 }
 
@@ -270,7 +279,7 @@ TEST_F_TIMEOUT(many, churn_of_connections, 1700)
 	ASSERT_EQ(0, shutdown(self->listener, SHUT_RDWR));
 	for (int i = 0; i < threads; i++)
 		ASSERT_EQ(0, pthread_join(thread[threads + i], NULL));
-	EXPECT_EQ(0, load.failures);
+	EXPECT_NO_FAILURE(load);
 	EXPECT_LT(0, load.connections);
 	TH_LOG("%ld connections", load.connections);
 	close(self->listener);
@@ -308,7 +317,7 @@ static void *careless_client(void *arg)
 		char buf[2000];
 
 		if (fd < 0)
-			return check(load, fd);
+			return check(load, "socket", fd);
 		/* A queued child that is closed at once may reset the connect. */
 		if (connect(fd, (struct sockaddr *)load->addr, load->len) == 0) {
 			send(fd, buf, rand_r(&seed) % sizeof(buf), MSG_NOSIGNAL);
@@ -342,7 +351,7 @@ TEST_F_TIMEOUT(many, churn_against_a_closing_acceptor, 1700)
 	ASSERT_EQ(0, shutdown(self->listener, SHUT_RDWR));
 	for (int i = 0; i < threads; i++)
 		ASSERT_EQ(0, pthread_join(thread[threads + i], NULL));
-	EXPECT_EQ(0, load.failures);
+	EXPECT_NO_FAILURE(load);
 	EXPECT_LT(0, load.connections);
 	close(self->listener);
 	self->listener = -1;
@@ -370,11 +379,11 @@ static void *greeted_client(void *arg)
 		int fd = smc_connect(load->ends, load->addr, load->len);
 
 		if (fd < 0)
-			return check(load, fd);
+			return check(load, "connect", fd);
 		if (recv(fd, &byte, 1, 0) != 1 || byte != '!')
-			check(load, -1);
-		else if (smc_recv_eof(fd))
-			check(load, -1);
+			check(load, "the first byte", -EPROTO);
+		else
+			check(load, "the end", smc_recv_eof(fd));
 		close(fd);
 		__atomic_add_fetch(&load->connections, 1, __ATOMIC_RELAXED);
 	}
@@ -400,7 +409,7 @@ TEST_F_TIMEOUT(many, first_byte_of_an_accept_loop, 1700)
 		ASSERT_EQ(0, pthread_join(client[i], NULL));
 	ASSERT_EQ(0, shutdown(self->listener, SHUT_RDWR));
 	ASSERT_EQ(0, pthread_join(server, NULL));
-	EXPECT_EQ(0, load.failures);
+	EXPECT_NO_FAILURE(load);
 	EXPECT_LT(0, load.connections);
 }
 
