@@ -21,6 +21,8 @@
 #include "kselftest_harness.h"
 #include "smc_test.h"
 
+#define BACKLOG	4096
+
 FIXTURE(many)
 {
 	struct sockaddr_storage addr;
@@ -49,7 +51,7 @@ FIXTURE_SETUP(many)
 	ASSERT_EQ(0, getrlimit(RLIMIT_NOFILE, &limit));
 	limit.rlim_cur = limit.rlim_max;
 	ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &limit));
-	self->listener = smc_listen(variant->ends, 4096, &self->addr, &self->len);
+	self->listener = smc_listen(variant->ends, BACKLOG, &self->addr, &self->len);
 	ASSERT_LE(0, self->listener);
 }
 
@@ -165,6 +167,8 @@ struct load {
 	socklen_t len;
 	int listener;
 	time_t until;
+	/* How many connections clients began, how many were accepted, how many are done. */
+	long begun, accepted;
 	long connections;
 	int failures;
 	/* What went wrong first, and with which error. */
@@ -193,6 +197,20 @@ static void *check(struct load *load, const char *what, int ret)
 	EXPECT_EQ(0, (load).failures) \
 		TH_LOG("at first %s: %s", (load).what, strerror(-(load).ret))
 
+/*
+ * Lets at most half of the backlog wait to be accepted: a client that closes without an answer can
+ * be faster than its server, and a full backlog ends in SYN cookies, with which TCP may reset a
+ * connection whose first bytes it dropped.
+ */
+static void keep_pace(struct load *load)
+{
+	long begun = __atomic_add_fetch(&load->begun, 1, __ATOMIC_RELAXED);
+
+	while (begun - __atomic_load_n(&load->accepted, __ATOMIC_RELAXED) > BACKLOG / 2 &&
+	       !is_over(load))
+		usleep(1000);
+}
+
 /* Connects, sends a stream of random length, closes; sometimes waits for an echo. */
 static void *churn_client(void *arg)
 {
@@ -204,6 +222,7 @@ static void *churn_client(void *arg)
 		bool echo = bytes % 3 == 0;
 		int ret, fd;
 
+		keep_pace(load);
 		fd = smc_connect(load->ends, load->addr, load->len);
 		if (fd < 0)
 			return check(load, "connect", fd);
@@ -249,6 +268,7 @@ static void *churn_server(void *arg)
 		/* The listener was shut down: the load is over. */
 		if (fd < 0)
 			return NULL;
+		__atomic_add_fetch(&load->accepted, 1, __ATOMIC_RELAXED);
 		ret = serve_one(fd, &seed);
 		close(fd);
 		if (ret)
