@@ -215,6 +215,16 @@ static void keep_pace(struct load *load)
 		usleep(1000);
 }
 
+/* What is wrong with a send or receive of @len bytes that returned @ret: its error, none, or few. */
+static int whole(ssize_t ret, size_t len)
+{
+	if (ret < 0)
+		return -errno;
+	if (!ret)
+		return -ENODATA;
+	return (size_t)ret == len ? 0 : -EMSGSIZE;
+}
+
 /* Connects, sends a stream of random length, closes; sometimes waits for an echo. */
 static void *churn_client(void *arg)
 {
@@ -231,7 +241,7 @@ static void *churn_client(void *arg)
 		if (fd < 0)
 			return check(load, "connect", fd);
 		/* The length comes first, so that the server knows the stream. */
-		ret = send(fd, &bytes, sizeof(bytes), MSG_NOSIGNAL) == sizeof(bytes) ? 0 : -errno;
+		ret = whole(send(fd, &bytes, sizeof(bytes), MSG_NOSIGNAL), sizeof(bytes));
 		if (!ret)
 			ret = smc_send_all(fd, bytes, 0, bytes, 1 + bytes / 3);
 		if (!ret && echo)
@@ -250,9 +260,9 @@ static int serve_one(int fd, unsigned int *seed)
 	uint64_t bytes;
 	int ret;
 
-	if (recv(fd, &bytes, sizeof(bytes), MSG_WAITALL) != sizeof(bytes))
-		return -EPROTO;
-	ret = smc_recv_all(fd, bytes, 0, bytes, 4096);
+	ret = whole(recv(fd, &bytes, sizeof(bytes), MSG_WAITALL), sizeof(bytes));
+	if (!ret)
+		ret = smc_recv_all(fd, bytes, 0, bytes, 4096);
 	if (!ret && bytes % 3 == 0)
 		ret = smc_send_all(fd, ~bytes, 0, 10, 10);
 	if (!ret)
