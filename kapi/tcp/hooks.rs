@@ -207,6 +207,18 @@ unsafe extern "C" fn syn_recv_sock_hook<T: TcpOwner, const V6: bool>(
     let Some(original) = (unsafe { (*ops.original).syn_recv_sock }) else {
         return core::ptr::null_mut();
     };
+    // SAFETY: A live listener.
+    let listener = unsafe { Sk::from_ptr(sk.cast_mut()) };
+    let ack = Syn { listener, skb };
+    // Without a request there is only a cookie to say that the packet completes a handshake. When
+    // nothing was sent, as over the TCP connections below ours, the ACK of the FIN fits it as well:
+    // both its numbers are one higher. Taken for a handshake it would bear a child without a
+    // client, for `accept()` to return.
+    if req_unhash.is_null() && ack.is_afterthought() {
+        // SAFETY: TCP gives the reference away, as the original would without a child.
+        unsafe { bindings::dst_release(dst) };
+        return core::ptr::null_mut();
+    }
     // SAFETY: TCP's own call.
     let child = unsafe { original(sk, skb, req, dst, req_unhash, own_req, opt_child_init) };
     if child.is_null() {
@@ -227,12 +239,10 @@ unsafe extern "C" fn syn_recv_sock_hook<T: TcpOwner, const V6: bool>(
     }
     // SAFETY: TCP passes a valid flag: whether this child, and no other, answers the request.
     if unsafe { *own_req } {
-        // SAFETY: A live listener.
-        let listener = unsafe { Sk::from_ptr(sk.cast_mut()) };
         // SAFETY: A live child, locked by this context.
         let new = unsafe { Sk::from_ptr(child) };
         T::child_born(&Child {
-            ack: Syn { listener, skb },
+            ack,
             sk: new,
             // SAFETY: `req` is the request that the child answers.
             rcv_isn: unsafe { bindings::tcp_rsk_rcv_isn(req) },

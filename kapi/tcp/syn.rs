@@ -63,11 +63,41 @@ impl Syn<'_> {
         }
     }
 
+    /// Whether the packet was sent, in the listener's own namespace, by a connection of which only
+    /// the TIME-WAIT state is left: it completes no handshake.
+    ///
+    /// # Context
+    ///
+    /// Softirq under RCU.
+    pub(super) fn is_afterthought(&self) -> bool {
+        self.established().is_some_and(|sk| {
+            // SAFETY: A referenced socket of some kind.
+            let is_full = unsafe { bindings::sk_fullsock(sk.as_ptr()) };
+            // SAFETY: Gives the reference back.
+            unsafe { bindings::sock_gen_put(sk.as_ptr()) };
+            !is_full
+        })
+    }
+
     /// The socket that sent the packet, if it belongs to the listener's own namespace.
     ///
     /// The tuple is unique there, so a socket that is found is the sender, unless the packet was
     /// forged or rewritten; the caller compares sequence numbers.
     pub(crate) fn local_sender(&self) -> Option<ARef<Sk>> {
+        let sk = self.established()?;
+        // SAFETY: A referenced socket of some kind.
+        if !unsafe { bindings::sk_fullsock(sk.as_ptr()) } {
+            // SAFETY: Gives the reference back.
+            unsafe { bindings::sock_gen_put(sk.as_ptr()) };
+            return None;
+        }
+        // SAFETY: A full socket, whose reference this value takes over.
+        Some(unsafe { ARef::from_raw(sk.cast()) })
+    }
+
+    /// What the sender's side of the tuple finds in the listener's namespace, referenced: a socket,
+    /// or what is left or not yet more of one.
+    fn established(&self) -> Option<NonNull<bindings::sock>> {
         let net = self.listener.net().as_ptr();
         let sk = if self.is_ipv4() {
             // SAFETY: Under RCU, with a valid IPv4 packet.
@@ -96,14 +126,6 @@ impl Syn<'_> {
                 )
             }
         };
-        let sk = NonNull::new(sk)?;
-        // SAFETY: The look-up returned a referenced socket of some kind.
-        if !unsafe { bindings::sk_fullsock(sk.as_ptr()) } {
-            // SAFETY: Gives the reference back.
-            unsafe { bindings::sock_gen_put(sk.as_ptr()) };
-            return None;
-        }
-        // SAFETY: A full socket, whose reference this value takes over.
-        Some(unsafe { ARef::from_raw(sk.cast()) })
+        NonNull::new(sk)
     }
 }
