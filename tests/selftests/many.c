@@ -290,35 +290,64 @@ static void *churn_server(void *arg)
 	}
 }
 
-TEST_F_TIMEOUT(many, churn_of_connections, 1700)
+/* Clients and servers for @seconds; how many of them failed. */
+static int churn(struct load *load, int seconds)
 {
 	int threads = smc_parameter("SMC_TEST_THREADS", 8);
-	struct load load = {
-		.ends = variant->ends, .addr = &self->addr, .len = self->len,
-		.listener = self->listener,
-	};
 	pthread_t thread[2 * threads];
 	struct timespec now;
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	/* Six times as long where it matters most. */
-	load.until = now.tv_sec + smc_parameter("SMC_TEST_SECONDS", 5) *
-				  (variant->ends == &smc_ends_smc ? 6 : 1);
+	load->until = now.tv_sec + seconds;
 	for (int i = 0; i < threads; i++) {
-		ASSERT_EQ(0, pthread_create(&thread[i], NULL, churn_client, &load));
-		ASSERT_EQ(0, pthread_create(&thread[threads + i], NULL, churn_server, &load));
+		if (pthread_create(&thread[i], NULL, churn_client, load) ||
+		    pthread_create(&thread[threads + i], NULL, churn_server, load))
+			abort();
 	}
 	for (int i = 0; i < threads; i++)
-		ASSERT_EQ(0, pthread_join(thread[i], NULL));
-	ASSERT_EQ(0, shutdown(self->listener, SHUT_RDWR));
+		pthread_join(thread[i], NULL);
+	shutdown(load->listener, SHUT_RDWR);
 	for (int i = 0; i < threads; i++)
-		ASSERT_EQ(0, pthread_join(thread[threads + i], NULL));
-	EXPECT_EQ(0, failures(&load));
+		pthread_join(thread[threads + i], NULL);
+	return failures(load);
+}
+
+TEST_F_TIMEOUT(many, churn_of_connections, 1700)
+{
+	struct load load = {
+		.ends = variant->ends, .addr = &self->addr, .len = self->len,
+		.listener = self->listener,
+	};
+
+	/* Six times as long where it matters most. */
+	EXPECT_EQ(0, churn(&load, smc_parameter("SMC_TEST_SECONDS", 5) *
+				  (variant->ends == &smc_ends_smc ? 6 : 1)));
 	EXPECT_LT(0, load.connections);
 	TH_LOG("%ld connections", load.connections);
 	close(self->listener);
 	self->listener = -1;
 	EXPECT_EQ(0, smc_wait_no_sockets());
+}
+
+/*
+ * The last ACK of a TCP connection without data looks like the third packet of a handshake by
+ * cookie. If the listener takes it for one, a server gets a connection that has no client.
+ */
+TEST_F_TIMEOUT(many, every_connection_by_a_cookie, 120)
+{
+	struct load load = { .ends = variant->ends, .addr = &self->addr };
+
+	close(self->listener);
+	ASSERT_EQ(0, smc_netns_new());
+	ASSERT_EQ(0, smc_set_sysctl("/proc/sys/net/ipv4/tcp_syncookies", "2"));
+	ASSERT_EQ(0, smc_set_sysctl("/proc/sys/net/ipv4/tcp_max_tw_buckets", "262144"));
+	self->listener = smc_listen(variant->ends, BACKLOG, &self->addr, &self->len);
+	ASSERT_LE(0, self->listener);
+	load.listener = self->listener;
+	load.len = self->len;
+	EXPECT_EQ(0, churn(&load, 2));
+	EXPECT_LT(0, load.connections);
+	EXPECT_EQ(load.connections, load.accepted);
 }
 
 /* The acceptor closes at once, whatever the client is doing. */
