@@ -58,6 +58,7 @@ impl Channel {
     }
 
     /// What the sender has published. Pairs with [`Self::publish`] and [`Self::raise`].
+    #[inline]
     pub(crate) fn observe(&self) -> Control {
         Control::from_raw(self.control.0.load(Acquire))
     }
@@ -71,6 +72,7 @@ impl Channel {
     /// # Errors
     ///
     /// The word found, when it is not `seen`; nothing has been published then.
+    #[inline(always)]
     pub(crate) fn publish(&self, seen: Control, bytes: usize) -> Result<Control, Control> {
         let next = seen.advance(bytes);
         match self
@@ -99,6 +101,7 @@ impl Channel {
     }
 
     /// Up to where the reader has read. Pairs with [`Self::consume`].
+    #[inline]
     pub(crate) fn consumed(&self) -> Position {
         Position::from_raw(self.consumed.0.position.load(Acquire))
     }
@@ -108,6 +111,7 @@ impl Channel {
     /// Only the reader calls this, serialised by its own lock. Returns whether the sender has said
     /// that it waits for room; who gets `true` looks at the room there is now, and either calls
     /// [`Self::unblock`] and wakes the sender, or leaves it to the next read.
+    #[inline(always)]
     pub(crate) fn consume(&self, to: Position) -> bool {
         self.consumed.0.position.store(to.into_raw(), Release);
         // Store the position before looking at `blocked`: pairs with the fence in `block()`.

@@ -249,7 +249,7 @@ impl Direction {
     /// Notes the time for bytes that are about to be published, if `reader` wants to know it.
     ///
     /// Ordered by [`Channel::publish`] and [`Channel::observe`]: who sees the bytes sees their time.
-    #[inline]
+    #[inline(always)]
     pub(super) fn stamp_for(&self, reader: Option<&Sk>) {
         if reader.is_some_and(Sk::wants_rx_stamps) {
             self.stamp.store(RealTime::ktime_get(), Relaxed);

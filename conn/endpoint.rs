@@ -146,6 +146,7 @@ impl Endpoint {
     /// # Context
     ///
     /// Process context, may sleep; no lock is held.
+    #[inline(always)]
     pub(crate) fn send(
         &self,
         sk: &Sk,
@@ -168,6 +169,7 @@ impl Endpoint {
     /// # Context
     ///
     /// Process context, may sleep; no lock but a pipe's is held.
+    #[inline(always)]
     pub(crate) fn recv(
         &self,
         sk: &Sk,

@@ -30,6 +30,7 @@ use super::{
 use crate::{
     bufpool::RingRef,
     cdc::cursor::{
+        Control,
         Flags,
         Position, //
     },
@@ -39,9 +40,9 @@ use crate::{
         sock::Sk,
         sync::lock_killable,
         wait::{
+            self,
             signal_error,
-            Timeout,
-            Waiter, //
+            Timeout, //
         }, //
     }, //
 };
@@ -52,6 +53,14 @@ const CHUNK: usize = 64 << 10;
 
 /// The size of the largest ring that stays with a connection when everything has been read.
 const KEEP: usize = 256 << 10;
+
+/// What a receiver may ask for that is not just to take what is there.
+const ODD: msg::Flags = msg::Flags::PEEK
+    .with(msg::Flags::TRUNC)
+    .with(msg::Flags::WAITALL);
+
+/// What ends the wait for more.
+const ENDED: Flags = Flags::TX_SHUT.with(Flags::TX_ABORT).with(Flags::RX_CLOSED);
 
 /// What the reader of a direction keeps for itself.
 pub(super) struct Rx {
@@ -129,11 +138,13 @@ impl Connection {
         side: Side,
         sk: &Sk,
         len: usize,
-        timeout: Timeout,
+        mut timeout: Timeout,
     ) -> Result<usize> {
-        let request = Request::new(side, sk, len, msg::Flags::NONE);
-        if !timeout.expired() && self.is_idle(&request) {
-            self.await_any(&request, timeout);
+        while let (Some(word), false) = (self.empty_word(side), timeout.expired()) {
+            if !self.is_unchanged(side, sk, word) {
+                break;
+            }
+            timeout = self.await_change(side, sk, word, timeout);
         }
         let direction = self.incoming(side);
         let (unread, urgent) = direction.unread_and_urgent();
@@ -155,21 +166,10 @@ impl Connection {
         }
     }
 
-    /// Waits until an attempt would find more than a reason to wait, or there is no time left.
-    #[cold]
-    fn await_any(&self, request: &Request<'_>, mut timeout: Timeout) {
-        self.spin(request);
-        pin_init::stack_pin_init!(let waiter = Waiter::new(request.sk));
-        while self.is_idle(request) && !timeout.expired() {
-            request.sk.set_sleeps_for_data(true);
-            timeout = waiter.as_mut().wait(timeout);
-            request.sk.set_sleeps_for_data(false);
-        }
-    }
-
     /// Receives up to `len` bytes.
     ///
     /// Errors and context: [`super::Endpoint::recv`].
+    #[inline(always)]
     pub(super) fn recv(
         &self,
         side: Side,
@@ -178,71 +178,121 @@ impl Connection {
         len: usize,
         flags: msg::Flags,
     ) -> Result<usize> {
-        let mut request = Request::new(side, sk, len, flags);
-        let timeout = sk.rcvtimeo(flags.contains(msg::Flags::DONTWAIT));
-        // Who asks before the peer has answered needs no lock to find nothing.
-        if timeout.expired() || !self.looks_empty(side) {
-            if let Some(result) = self.attempt(&mut request, to, timeout) {
-                return result;
+        let mut timeout = sk.rcvtimeo(flags.contains(msg::Flags::DONTWAIT));
+        if !flags.intersects(ODD) && sk.takes_any() {
+            // Who asks before the peer has answered needs no lock to find nothing.
+            let empty = self.empty_word(side);
+            if let (Some(word), false) = (empty, timeout.expired()) {
+                timeout = self.await_change(side, sk, word, timeout);
             }
-        }
-        self.recv_waiting(&mut request, to, timeout)
-    }
-
-    /// Whether there was nothing to read a moment ago.
-    #[inline]
-    fn looks_empty(&self, side: Side) -> bool {
-        let channel = &self.incoming(side).channel;
-        channel.observe().position() == channel.consumed()
-    }
-
-    /// Goes on with nothing there, or not enough, as long as there is time.
-    #[cold]
-    fn recv_waiting(
-        &self,
-        request: &mut Request<'_>,
-        to: &mut IovIterDest<'_>,
-        mut timeout: Timeout,
-    ) -> Result<usize> {
-        if !timeout.expired() {
-            self.spin(request);
-        }
-        pin_init::stack_pin_init!(let waiter = Waiter::new(request.sk));
-        loop {
-            // As a rule nothing came since the last attempt, and that is seen without a lock.
-            if timeout.expired() || !self.is_idle(request) {
-                if let Some(result) = self.attempt(request, to, timeout) {
+            if empty.is_none() || !timeout.expired() {
+                if let Some(result) = self.pull_whole(side, sk, to, len) {
                     return result;
                 }
             }
-            request.sk.set_sleeps_for_data(true);
-            timeout = waiter.as_mut().wait(timeout);
-            request.sk.set_sleeps_for_data(false);
+        }
+        self.recv_more(side, sk, to, len, flags, timeout)
+    }
+
+    /// The word of the direction `side` reads, if there is nothing to read and that is not the end
+    /// of it.
+    #[inline]
+    fn empty_word(&self, side: Side) -> Option<Control> {
+        let channel = &self.incoming(side).channel;
+        let consumed = channel.consumed();
+        let word = channel.observe();
+        (word.position() == consumed && !word.has(ENDED)).then_some(word)
+    }
+
+    /// Waits until the word of the direction `side` reads is not `seen` any more, something else
+    /// happens to the socket, or there is no time left, which is said. Perhaps it returns before
+    /// any of these.
+    ///
+    /// `seen` is what the caller saw before it looked and found a reason to wait.
+    #[inline(never)]
+    fn await_change(&self, side: Side, sk: &Sk, seen: Control, timeout: Timeout) -> Timeout {
+        let budget = sk.ll_usec();
+        if budget > 0 {
+            self.spin(side, sk, seen, Delta::from_micros(i64::from(budget)));
+        }
+        sk.set_sleeps_for_data(true);
+        let left = wait::sleep_while(sk, timeout, || self.is_unchanged(side, sk, seen));
+        sk.set_sleeps_for_data(false);
+        left
+    }
+
+    /// Takes what there is out of the stream when nothing is out of the ordinary.
+    ///
+    /// Nothing otherwise, for [`Self::pull`] to go on: it knows all cases.
+    #[inline(always)]
+    fn pull_whole(
+        &self,
+        side: Side,
+        sk: &Sk,
+        to: &mut IovIterDest<'_>,
+        len: usize,
+    ) -> Option<Result<usize>> {
+        let direction = self.incoming(side);
+        let mut rx = lock_killable(&direction.rx).ok()?;
+        let word = direction.channel.observe();
+        let unread = word.unread(rx.consumed)?;
+        let head = rx.head.as_ref()?;
+        let len = len.min(unread);
+        if len == 0
+            || len > CHUNK
+            || word.has(Flags::RX_CLOSED)
+            || direction.urgent.is_marked()
+            || head.sealed().is_some()
+            || (len == unread && head.size() > KEEP)
+        {
+            return None;
+        }
+        let copied = head.drain(rx.consumed, len, to).ok()?;
+        if copied == 0 {
+            return Some(Err(EFAULT));
+        }
+        sk.unpeeked(copied);
+        self.pass(side, &mut rx, copied);
+        Some(Ok(copied))
+    }
+
+    /// Receives when something is out of the ordinary: nothing is there, not enough, or not all of
+    /// it is for this reader.
+    #[inline(never)]
+    fn recv_more(
+        &self,
+        side: Side,
+        sk: &Sk,
+        to: &mut IovIterDest<'_>,
+        len: usize,
+        flags: msg::Flags,
+        mut timeout: Timeout,
+    ) -> Result<usize> {
+        let mut request = Request::new(side, sk, len, flags);
+        loop {
+            let seen = self.incoming(side).channel.observe();
+            if let Some(result) = self.attempt(&mut request, to, timeout) {
+                return result;
+            }
+            timeout = self.await_change(side, sk, seen, timeout);
         }
     }
 
-    /// Whether an attempt would find nothing but a reason to wait.
-    fn is_idle(&self, request: &Request<'_>) -> bool {
-        let channel = &self.incoming(request.side).channel;
-        let consumed = channel.consumed();
-        let word = channel.observe();
-        word.unread(consumed) == Some(0)
-            && close::read_end(word) == ReadEnd::Open
-            && !word.has(Flags::RX_CLOSED)
-            && !request.sk.has_err()
-            && !request.sk.shutdown_mask().rcv()
+    /// Whether an attempt would find what one found that began with `seen`.
+    #[inline]
+    fn is_unchanged(&self, side: Side, sk: &Sk, seen: Control) -> bool {
+        self.incoming(side).channel.observe() == seen
+            && !sk.has_err()
+            && !sk.shutdown_mask().rcv()
             && signal_error(Timeout::FOREVER).is_none()
     }
 
-    /// Waits for the next message without sleeping, for the time `SO_BUSY_POLL` allows and as long
-    /// as nobody else wants this processor.
-    fn spin(&self, request: &Request<'_>) {
-        let budget = Delta::from_micros(i64::from(request.sk.ll_usec()));
-        if budget.is_zero() {
-            return;
-        }
+    /// Waits for a change without sleeping, as long as nobody else wants this processor and for
+    /// the time `SO_BUSY_POLL` allows.
+    #[cold]
+    fn spin(&self, side: Side, sk: &Sk, seen: Control, budget: Delta) {
         let start = Instant::<Monotonic>::now();
-        while self.is_idle(request) && !cpu_is_wanted() && start.elapsed() < budget {
+        while self.is_unchanged(side, sk, seen) && !cpu_is_wanted() && start.elapsed() < budget {
             cpu_relax();
         }
     }
@@ -317,7 +367,7 @@ impl Connection {
             let most = match next {
                 Next::Bytes(most) => most,
                 Next::Skip(len) if unread > 0 => {
-                    self.skip(request.side, &mut rx, len.min(unread));
+                    self.pass(request.side, &mut rx, len.min(unread));
                     continue;
                 }
                 Next::Skip(_) => 0,
@@ -342,10 +392,7 @@ impl Connection {
             if copied > 0 {
                 request.got += copied;
                 request.sk.unpeeked(copied);
-                rx.consumed = rx.consumed.advance(copied);
-                if direction.channel.consume(rx.consumed) {
-                    self.offer_room(request.side);
-                }
+                self.pass(request.side, &mut rx, copied);
             }
             if copied < len {
                 return Ok(Stop::Fault);
@@ -365,9 +412,9 @@ impl Connection {
         }
     }
 
-    /// Takes bytes out of the stream that nobody gets.
-    #[cold]
-    fn skip(&self, side: Side, rx: &mut Rx, len: usize) {
+    /// Takes `len` bytes out of the stream, whoever got them.
+    #[inline(always)]
+    fn pass(&self, side: Side, rx: &mut Rx, len: usize) {
         rx.consumed = rx.consumed.advance(len);
         if self.incoming(side).channel.consume(rx.consumed) {
             self.offer_room(side);

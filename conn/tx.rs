@@ -73,6 +73,9 @@ pub(super) struct Tx {
     consumed: Position,
     /// How many bytes may be unread, as last looked up.
     limit: usize,
+    /// How many more bytes fit into `tail`, as far as is known; there may be more room by now, never
+    /// less.
+    left: usize,
 }
 
 impl Tx {
@@ -82,6 +85,7 @@ impl Tx {
             written: 0,
             consumed: Position::START,
             limit: MAX_UNREAD,
+            left: 0,
         }
     }
 
@@ -92,12 +96,19 @@ impl Tx {
     /// - `EIO` - the positions do not belong together.
     #[inline]
     fn room(&mut self, direction: &Direction, word: Control, wanted: usize) -> Result<usize> {
-        let known = self.known_room(word)?;
-        if known >= wanted || self.tail.is_none() {
-            return Ok(known);
+        self.left = self.known_room(word)?;
+        if self.left < wanted && self.tail.is_some() {
+            self.consumed = direction.channel.consumed();
+            self.left = self.known_room(word)?;
         }
-        self.consumed = direction.channel.consumed();
-        self.known_room(word)
+        Ok(self.left)
+    }
+
+    /// Notes that `bytes` more were sent.
+    #[inline]
+    fn advance(&mut self, bytes: usize) {
+        self.written = self.written.saturating_add(bytes);
+        self.left = self.left.saturating_sub(bytes);
     }
 
     #[inline]
@@ -146,6 +157,15 @@ enum Stop {
     Ended,
 }
 
+/// What became of bytes that were copied into a ring.
+enum Put {
+    /// That many are there for the reader; fewer than asked for where the caller's memory cannot
+    /// be read.
+    Published(usize),
+    /// Something happened to the connection meanwhile. That many count as sent all the same.
+    Refused(usize),
+}
+
 /// How far a send has come.
 struct Sent {
     /// How many bytes were sent.
@@ -158,6 +178,7 @@ impl Connection {
     /// Sends what `from` yields.
     ///
     /// Errors and context: [`super::Endpoint::send`].
+    #[inline(always)]
     pub(super) fn send(
         &self,
         side: Side,
@@ -165,11 +186,62 @@ impl Connection {
         from: &mut IovIterSource<'_>,
         flags: msg::Flags,
     ) -> Result<usize> {
-        let timeout = sk.sndtimeo(flags.contains(msg::Flags::DONTWAIT));
         let mut sent = Sent {
             bytes: 0,
             urgent: flags.contains(msg::Flags::OOB),
         };
+        if let Some(result) = self.push_whole(side, sk, from, &mut sent) {
+            return result;
+        }
+        let timeout = sk.sndtimeo(flags.contains(msg::Flags::DONTWAIT));
+        self.send_more(side, sk, from, sent, timeout)
+    }
+
+    /// Sends a message that fits as it is, as most do, when nothing is out of the ordinary.
+    ///
+    /// Nothing otherwise, for [`Self::push`] to go on: it knows all cases.
+    #[inline(always)]
+    fn push_whole(
+        &self,
+        side: Side,
+        sk: &Sk,
+        from: &mut IovIterSource<'_>,
+        sent: &mut Sent,
+    ) -> Option<Result<usize>> {
+        let len = from.len();
+        let direction = self.outgoing(side);
+        let mut tx = lock_killable(&direction.tx).ok()?;
+        let word = direction.channel.observe();
+        if word.flags() != Flags::NONE
+            || sk.has_err()
+            || sk.shutdown_mask().send()
+            || sent.urgent
+            || len == 0
+            || len > tx.left.min(CHUNK)
+        {
+            return None;
+        }
+        match self.put(side, sk, &mut tx, word, from, len, false) {
+            Ok(Put::Published(0)) => Some(Err(EFAULT)),
+            Ok(Put::Published(bytes)) => Some(Ok(bytes)),
+            Ok(Put::Refused(bytes)) => {
+                sent.bytes = bytes;
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// Sends the rest of a message, which waits for room if there is time.
+    #[inline(never)]
+    fn send_more(
+        &self,
+        side: Side,
+        sk: &Sk,
+        from: &mut IovIterSource<'_>,
+        mut sent: Sent,
+        timeout: Timeout,
+    ) -> Result<usize> {
         match self.push(side, sk, from, &mut sent, timeout.expired()) {
             Ok(Stop::NoRoom(obstacle)) if timeout.expired() => {
                 self.send_without_room(side, sk, from, sent, obstacle)
@@ -306,9 +378,8 @@ impl Connection {
 
             let wanted = from.len().min(CHUNK);
             let room = tx.room(direction, word, wanted)?;
-            let tail = match &tx.tail {
-                Some(tail) if room > 0 => tail,
-                _ => match self.grow(side, sk, &mut tx, word, eager)? {
+            if room == 0 {
+                match self.grow(side, sk, &mut tx, word, eager)? {
                     None => continue,
                     Some(obstacle) => {
                         if sent.urgent
@@ -319,59 +390,91 @@ impl Connection {
                         }
                         return Ok(Stop::NoRoom(obstacle));
                     }
-                },
-            };
+                }
+            }
             let len = wanted.min(room);
-            let copied = tail.fill(word.position(), tx.written, len, from)?;
-            if copied > 0 {
-                if sent.urgent && (copied < len || from.is_empty()) {
-                    // A mark that is not published is as good as none.
-                    self.mark_urgent(side, sk, word.position().advance(copied));
-                }
-                direction.stamp_for(self.end(side.peer()).sk());
-                match direction.channel.publish(word, copied) {
-                    Ok(word) => {
-                        tx.written = tx.written.saturating_add(copied);
-                        sent.bytes += copied;
-                        if sent.urgent && (copied < len || from.is_empty()) {
-                            self.announce_urgent(side);
-                        } else {
-                            self.announce(side, word);
-                        }
+            match self.put(side, sk, &mut tx, word, from, len, sent.urgent)? {
+                Put::Published(copied) => {
+                    sent.bytes += copied;
+                    if copied < len {
+                        return Ok(Stop::Fault);
                     }
-                    // A refused publication is for the gate to judge, at the top.
-                    Err(found) => {
-                        if close::send_gate(found) == SendGate::ReaderGone {
-                            sent.bytes += copied;
-                        }
-                        continue;
+                    if from.is_empty() {
+                        return Ok(Stop::Done);
                     }
                 }
-            }
-            if copied < len {
-                return Ok(Stop::Fault);
-            }
-            if from.is_empty() {
-                return Ok(Stop::Done);
+                // For the gate to judge, at the top.
+                Put::Refused(bytes) => sent.bytes += bytes,
             }
         }
     }
 
+    /// Copies up to `len` bytes, for which there is room, behind `word` and publishes them, with
+    /// the last one of the message marked if that is `urgent`.
+    ///
+    /// # Errors
+    ///
+    /// - `EIO`, `EINVAL` - there is no room for them.
+    #[inline(always)]
+    #[expect(clippy::too_many_arguments)]
+    fn put(
+        &self,
+        side: Side,
+        sk: &Sk,
+        tx: &mut Tx,
+        word: Control,
+        from: &mut IovIterSource<'_>,
+        len: usize,
+        urgent: bool,
+    ) -> Result<Put> {
+        let direction = self.outgoing(side);
+        let tail = tx.tail.as_ref().ok_or(EIO)?;
+        let copied = tail.fill(word.position(), tx.written, len, from)?;
+        if copied == 0 {
+            return Ok(Put::Published(0));
+        }
+        let ends_urgent = urgent && (copied < len || from.is_empty());
+        if ends_urgent {
+            // A mark that is not published is as good as none.
+            self.mark_urgent(side, sk, word.position().advance(copied));
+        }
+        let reader = self.end(side.peer()).sk();
+        direction.stamp_for(reader);
+        match direction.channel.publish(word, copied) {
+            Ok(word) => {
+                tx.advance(copied);
+                if ends_urgent {
+                    self.announce_urgent(side);
+                } else {
+                    self.announce(side, reader, word);
+                }
+                Ok(Put::Published(copied))
+            }
+            Err(found) if close::send_gate(found) == SendGate::ReaderGone => {
+                Ok(Put::Refused(copied))
+            }
+            Err(_) => Ok(Put::Refused(0)),
+        }
+    }
+
     /// Tells the reader that bytes up to `word` are there, unless it wants more at once
-    /// (`tcp_data_ready()`).
-    #[inline]
-    fn announce(&self, side: Side, word: Control) {
-        let Some(peer) = self.end(side.peer()).announced() else {
+    /// (`tcp_data_ready()`). `reader` is its socket, if it had one before they were published.
+    #[inline(always)]
+    fn announce(&self, side: Side, reader: Option<&Sk>, word: Control) {
+        let Some(reader) = reader.or_else(|| self.end(side.peer()).announced()) else {
             return self.end(side.peer()).tell_herald();
         };
-        let wanted = peer.rcvlowat(false, usize::MAX);
-        if wanted > 1 {
-            let consumed = self.outgoing(side).channel.consumed();
-            if word.unread(consumed).is_some_and(|unread| unread < wanted) {
-                return;
-            }
+        if reader.takes_any() || self.has_enough(side, reader, word) {
+            reader.data_ready();
         }
-        peer.data_ready();
+    }
+
+    /// Whether with the bytes up to `word` there are as many as `reader` wants at once.
+    #[cold]
+    fn has_enough(&self, side: Side, reader: &Sk, word: Control) -> bool {
+        let consumed = self.outgoing(side).channel.consumed();
+        let wanted = reader.rcvlowat(false, usize::MAX);
+        word.unread(consumed).is_none_or(|unread| unread >= wanted)
     }
 
     /// Answers what was sent to an end that had closed or refuses it, as the peer's RST would.
@@ -535,6 +638,7 @@ impl Connection {
             return;
         }
         tx.written = 0;
+        tx.left = 0;
         if let Some(old) = tx.tail.replace(ring) {
             old.seal(word.position());
             self.release(side, old);

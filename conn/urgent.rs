@@ -146,6 +146,12 @@ impl Urgent {
         })
     }
 
+    /// Whether there may be marks to look at.
+    #[inline]
+    pub(super) fn is_marked(&self) -> bool {
+        self.any.load(Relaxed)
+    }
+
     /// Marks the byte at `at`; whether this is news to the reader, whose socket has
     /// `SO_OOBINLINE` as `inline` says.
     ///
@@ -184,7 +190,7 @@ impl Urgent {
     /// Called under the reader's lock; `consumed` is its position, behind `at` when it peeks.
     #[inline]
     pub(super) fn next(&self, at: Position, consumed: Position, got: usize, sk: &Sk) -> Next {
-        if self.any.load(Relaxed) {
+        if self.is_marked() {
             self.next_marked(at, consumed, got, sk)
         } else {
             Next::Bytes(usize::MAX)
@@ -216,7 +222,7 @@ impl Urgent {
     /// behind that.
     #[inline]
     pub(super) fn view(&self, consumed: Position, unread: usize) -> View {
-        if self.any.load(Relaxed) {
+        if self.is_marked() {
             self.view_marked(consumed, unread)
         } else {
             View::default()

@@ -29,8 +29,6 @@ use kernel::{
 pub(crate) struct Flags(pub(crate) u32);
 
 impl Flags {
-    /// No flag.
-    pub(crate) const NONE: Self = Self(0);
     /// `MSG_DONTWAIT`.
     pub(crate) const DONTWAIT: Self = Self(bindings::MSG_DONTWAIT);
     /// `MSG_PEEK`.

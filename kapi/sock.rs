@@ -334,6 +334,13 @@ impl Sk {
         usize::try_from(low).unwrap_or(1).min(len).max(1)
     }
 
+    /// Whether a receiver takes whatever there is: `SO_RCVLOWAT` is not above 1.
+    #[inline]
+    pub(crate) fn takes_any(&self) -> bool {
+        // SAFETY: A field read as a whole.
+        unsafe { (&raw const (*self.0.get()).sk_rcvlowat).read_volatile() <= 1 }
+    }
+
     /// How long a receiver may wait.
     pub(crate) fn rcvtimeo(&self, nonblock: bool) -> Timeout {
         if nonblock {

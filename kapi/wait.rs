@@ -11,7 +11,10 @@ use super::{
 };
 use core::marker::PhantomData;
 use kernel::{
-    ffi::c_long,
+    ffi::{
+        c_int,
+        c_long, //
+    },
     prelude::*,
     sync::{
         atomic::Full,
@@ -71,6 +74,37 @@ pub(crate) fn signal_error(timeout: Timeout) -> Option<Error> {
     Some(Error::from_errno(unsafe {
         bindings::sock_intr_errno(timeout.0)
     }))
+}
+
+/// Sleeps on `sk`'s wait queue while `is_idle` says that there is nothing to do: at most once, until
+/// woken, signalled or out of time. Returns the time left; the caller looks again.
+///
+/// `is_idle` is asked once, after the task was queued and a full barrier, so that it sees whatever
+/// was done by someone who did not see the task there ([`Waiter`]). A wake-up takes the task off the
+/// queue, so that the next ones, until it runs, find nobody and cost nothing.
+///
+/// # Context
+///
+/// Process context. `is_idle` must not sleep: the task is not `TASK_RUNNING` any more.
+#[inline]
+pub(crate) fn sleep_while(sk: &Sk, timeout: Timeout, is_idle: impl FnOnce() -> bool) -> Timeout {
+    let entry = Opaque::<bindings::wait_queue_entry>::uninit();
+    // SAFETY: `sk` has a socket with a wait queue while a system call uses it.
+    let head = unsafe { bindings::sk_sleep(sk.as_ptr()) };
+    // SAFETY: `entry` is memory for one, and stays where it is until the end of this function.
+    unsafe { bindings::init_wait_entry(entry.get(), 0) };
+    let interruptible = c_int::from_ne_bytes(bindings::TASK_INTERRUPTIBLE.to_ne_bytes());
+    // SAFETY: `head` is the socket's queue, and `entry` was just initialised.
+    unsafe { bindings::prepare_to_wait(head, entry.get(), interruptible) };
+    let left = if is_idle() {
+        // SAFETY: Process context.
+        Timeout(unsafe { bindings::schedule_timeout(timeout.0) })
+    } else {
+        timeout
+    };
+    // SAFETY: As above. Afterwards nobody knows the entry.
+    unsafe { bindings::finish_wait(head, entry.get()) };
+    left
 }
 
 /// A task's place in a socket's wait queue; lives pinned on the stack (`stack_pin_init!`).

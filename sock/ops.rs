@@ -195,6 +195,7 @@ impl StreamSocket for SmcSock {
         Self::get_option(op, level, name, value)
     }
 
+    #[inline(always)]
     fn sendmsg(op: &Op<'_, Self>, msg: &mut MsgHdr, len: usize) -> Result<usize> {
         let flags = msg.flags();
         if flags.contains(Flags::FASTOPEN) {
@@ -214,6 +215,7 @@ impl StreamSocket for SmcSock {
             .map_err(|err| Self::signalled(op, flags, err))
     }
 
+    #[inline(always)]
     fn recvmsg(op: &Op<'_, Self>, msg: &mut MsgHdr, len: usize, flags: Flags) -> Result<usize> {
         let end = match op.mode() {
             Some(Mode::Smcd(end)) if !flags.intersects(Flags::ERRQUEUE.with(Flags::OOB)) => end,
@@ -417,11 +419,17 @@ impl SmcSock {
     }
 
     /// Tells a receiver who asked for it what is left behind its message (`TCP_INQ`).
+    #[inline(always)]
     fn tell_unread(op: &Op<'_, Self>, end: &Endpoint, msg: &mut MsgHdr) {
         let control = op.tells_unread.load(Relaxed);
         if control || msg.wants_unread() {
-            msg.set_unread(end.left(), control);
+            Self::set_unread(end, msg, control);
         }
+    }
+
+    #[cold]
+    fn set_unread(end: &Endpoint, msg: &mut MsgHdr, control: bool) {
+        msg.set_unread(end.left(), control);
     }
 
     /// The result of reading from a socket without a connection.
