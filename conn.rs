@@ -38,6 +38,8 @@
 //! 5. `End::fate` (spinlock, bottom halves off): whether the end has died; and `End::herald`
 //!    (likewise): whom to tell before the end has a socket. Neither is held while the other is taken.
 //!
+//! `Connection::parting` (mutex) is taken alone, by an end that has closed; see [`parting`].
+//!
 //! Wake-ups are called with at most a `tx` or `rx` held. The wake-up of an end never takes any
 //! lock of this room.
 //!
@@ -56,6 +58,7 @@ mod endpoint;
 pub(crate) mod idle;
 #[cfg(CONFIG_SMC_LO_KUNIT_TEST)]
 mod kunit;
+mod parting;
 mod rx;
 mod tx;
 mod urgent;
@@ -77,7 +80,9 @@ use kernel::{
             Full,
             Relaxed, //
         },
-        Arc, //
+        new_mutex,
+        Arc,
+        Mutex, //
     }, //
 };
 
@@ -90,7 +95,8 @@ use self::{
         Closed,
         PollView, //
     },
-    end::End, //
+    end::End,
+    parting::Parting, //
 };
 use crate::{
     bufpool::{
@@ -123,6 +129,8 @@ struct Connection {
     client: End,
     #[pin]
     server: End,
+    #[pin]
+    parting: Mutex<Parting>,
     /// The places of the rings; free after the last ring.
     places: Reservation,
 }
@@ -141,6 +149,7 @@ impl Connection {
                 from_server <- Direction::new(),
                 client <- End::new(),
                 server <- End::new(),
+                parting <- new_mutex!(Parting::Together, "Connection::parting"),
                 places,
             }),
             GFP_KERNEL_ACCOUNT,

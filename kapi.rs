@@ -26,6 +26,7 @@ pub(crate) mod sched;
 pub(crate) mod shrinker;
 pub(crate) mod sock;
 pub(crate) mod sync;
+mod sysctl;
 pub(crate) mod tcp;
 pub(crate) mod uts;
 pub(crate) mod wait;

@@ -26,9 +26,10 @@
 //! 6. the table of sockets, then chains of rings, link groups, free lists, DMBs, places for rings
 //! 7. a socket's wait queue
 //!
-//! `Offer::pairing` is a mutex taken with none but the first of these held. `Peer::talk` is held
-//! over 4 and what comes after it, and over the spinlock of a TCP socket's lock, and taken with
-//! nothing else held.
+//! `Offer::pairing` is a mutex taken with none but the first of these held, `Connection::parting`
+//! one taken with nothing else held, under which nothing is called. `Peer::talk` is held over 4 and
+//! what comes after it, and over the spinlock of a TCP socket's lock, and taken with nothing else
+//! held.
 
 mod bufpool;
 mod cdc;

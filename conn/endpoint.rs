@@ -36,6 +36,7 @@ use crate::{
             Shutdown,
             Sk, //
         },
+        tcp::TcpSocket,
         wait::Timeout,
     },
     lgr::LinkGroup, //
@@ -323,6 +324,15 @@ impl Endpoint {
     /// Process context, may sleep, until copies of such calls are done.
     pub(crate) fn close(&self, reset: bool) -> Closed {
         self.conn.close(self.side, reset)
+    }
+
+    /// Ends the TCP socket of this end, which is closed.
+    ///
+    /// # Context
+    ///
+    /// Process context, may sleep. `tcp` is detached, and its owner's wait queue still exists.
+    pub(crate) fn part(&self, tcp: TcpSocket) {
+        self.conn.part(self.side, tcp);
     }
 
     /// Lets this end die of `err`, and the other one of a reset; what has been received stays

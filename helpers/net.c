@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
 #include <net/net_namespace.h>
+#include <net/netns/generic.h>
 #include <net/sock.h>
 
 struct net *rust_helper_sock_net(struct sock *sk)
 {
 	return sock_net(sk);
+}
+
+void *rust_helper_net_generic(const struct net *net, unsigned int id)
+{
+	return net_generic(net, id);
 }
 
 u64 rust_helper_net_cookie(struct net *net)

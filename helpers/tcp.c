@@ -14,6 +14,12 @@ void rust_helper_tcp_set_write_seq(struct sock *sk, u32 seq)
 	WRITE_ONCE(tcp_sk(sk)->write_seq, seq);
 }
 
+/* A socket under repair says nothing when it is closed. */
+void rust_helper_tcp_set_repair(struct sock *sk)
+{
+	tcp_sk(sk)->repair = 1;
+}
+
 u32 rust_helper_tcp_copied_seq(struct sock *sk)
 {
 	return READ_ONCE(tcp_sk(sk)->copied_seq);

@@ -4,9 +4,14 @@
 //!
 //! C header: [`include/net/net_namespace.h`](srctree/include/net/net_namespace.h)
 
-use super::bindings;
+use super::{
+    bindings,
+    sysctl, //
+};
 use core::marker::PhantomData;
 use kernel::{
+    error::from_result,
+    ffi::c_int,
     prelude::*,
     types::Opaque, //
 };
@@ -82,7 +87,7 @@ pub(crate) trait NamespaceWatcher: 'static {
     fn exit(net: &Net);
 }
 
-/// The registration of a [`NamespaceWatcher`].
+/// The registration of a [`NamespaceWatcher`], and of the settings of each namespace.
 ///
 /// # Invariants
 ///
@@ -104,15 +109,16 @@ impl<T: NamespaceWatcher> Registration<T> {
     ///
     /// # Errors
     ///
-    /// Those of `register_pernet_subsys()`.
+    /// - `ENOMEM` - no memory.
     pub(crate) fn new() -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             // INVARIANT: Registered here, unregistered in `drop`.
             ops <- Opaque::try_ffi_init(|ops: *mut bindings::pernet_operations| {
-                let new = bindings::pernet_operations {
+                let new = sysctl::extend(bindings::pernet_operations {
+                    init: Some(init_callback),
                     exit: Some(Self::exit_callback),
                     ..pin_init::zeroed()
-                };
+                });
                 // SAFETY: `ops` is the memory being initialised.
                 unsafe { ops.write(new) };
                 // SAFETY: `ops` was just initialised and is pinned until it is unregistered.
@@ -127,8 +133,22 @@ impl<T: NamespaceWatcher> Registration<T> {
     /// Called by core with a namespace that is going away.
     unsafe extern "C" fn exit_callback(net: *mut bindings::net) {
         // SAFETY: Core passes a namespace that lives during the call.
-        T::exit(unsafe { Net::from_ptr(net) });
+        let net = unsafe { Net::from_ptr(net) };
+        T::exit(net);
+        // SAFETY: Within `exit`.
+        unsafe { sysctl::unregister(net) };
     }
+}
+
+/// # Safety
+///
+/// Called by core with a namespace that is being made, or is there when the module comes.
+unsafe extern "C" fn init_callback(net: *mut bindings::net) -> c_int {
+    from_result(|| {
+        // SAFETY: Core passes a namespace that lives during the call, within `init`.
+        unsafe { sysctl::register(Net::from_ptr(net)) }?;
+        Ok(0)
+    })
 }
 
 #[pinned_drop]

@@ -263,6 +263,34 @@ impl TcpSocket {
         unhook(self.sk());
     }
 
+    /// Gives a socket that is detached its own wait queue back, before the owner's goes.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub(crate) fn use_own_wait_queue(&self) {
+        let sk = self.sk().as_ptr();
+        // SAFETY: A live socket.
+        unsafe { bindings::sk_callback_write_lock(sk) };
+        // SAFETY: Under the lock; the socket's own `struct socket` lives as long as this value.
+        unsafe { bindings::sk_assign_wq(sk, self.0.as_ptr()) };
+        // SAFETY: Locked above.
+        unsafe { bindings::sk_callback_write_unlock(sk) };
+    }
+
+    /// Closes the socket without telling the other end (`__tcp_close()` of one that is under
+    /// repair), which has no use for it.
+    ///
+    /// # Context
+    ///
+    /// Process context, may sleep.
+    pub(crate) fn close_quietly(self) {
+        let guard = self.sk().lock();
+        // SAFETY: A TCP socket, locked.
+        unsafe { bindings::tcp_set_repair(self.sk().as_ptr()) };
+        drop(guard);
+    }
+
     /// Chooses the initial sequence number of the next connection, so that it is known before the
     /// SYN leaves. Does nothing when the socket was connected before, or is by now.
     pub(crate) fn preset_isn(&self, isn: u32) {

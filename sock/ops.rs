@@ -279,7 +279,12 @@ impl StreamSocket for SmcSock {
 
     fn finish(self: Pin<&mut Self>) {
         let this = self.project();
-        *this.tcp = None;
+        if let Some(tcp) = this.tcp.take() {
+            match this.lives.mode() {
+                Some(Mode::Smcd(end)) => end.part(tcp),
+                _ => drop(tcp),
+            }
+        }
         *this.lives = Lives::new(SetOnce::new());
     }
 }
