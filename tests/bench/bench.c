@@ -11,6 +11,7 @@
  * meaning. Its name says what was measured:
  *
  *	conn_echo_close		connect, a 64 B echo by another process, close
+ *	conn_echo_close_quiet	the same, with net.smc.quiet_close over smc_lo
  *	conn_echo_close_1m	the same with buffers of 1 MiB set at both ends
  *	setup_live_N		connect, accept and close while N others live
  *	rtt_N			a message of N bytes there and back
@@ -30,6 +31,7 @@
  */
 
 #include <err.h>
+#include <fcntl.h>
 #include <netinet/tcp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -248,6 +250,21 @@ static void conn_echo_close(long size)
 	print(since(start) / CONNECTIONS, "us");
 	reap(child);
 	close(listener);
+}
+
+/* The same where connections end without a packet, which other stacks do not offer. */
+static void conn_echo_close_quiet(long size)
+{
+	int fd = family == SMC ? open("/proc/sys/net/smc/quiet_close", O_WRONLY) : -1;
+
+	if (family == SMC && fd < 0)
+		return;
+	if (fd >= 0 && write(fd, "1", 1) != 1)
+		err(1, "quiet_close");
+	conn_echo_close(size);
+	if (fd >= 0 && pwrite(fd, "0", 1, 0) != 1)
+		err(1, "quiet_close");
+	close(fd);
 }
 
 /* Both ends of a new connection, in this process. */
@@ -544,6 +561,7 @@ static const struct {
 	/* Memory first: what comes later leaves slabs behind. */
 	{ "mem_idle_kb", mem_idle, IDLE, 1, SOCKETS },
 	{ "conn_echo_close", conn_echo_close, 0, SAMPLES, SOCKETS },
+	{ "conn_echo_close_quiet", conn_echo_close_quiet, 0, SAMPLES, NETWORK },
 	{ "conn_echo_close_1m", conn_echo_close, 1 << 20, SAMPLES, NETWORK },
 	{ "setup_live_0", setup_live, 0, 1, SOCKETS },
 	{ "setup_live_200", setup_live, 200, 1, SOCKETS },
