@@ -69,8 +69,14 @@ impl Connection {
         drop(parting);
         match gone {
             Some((tcp, Some(first))) => {
-                first.close_quietly();
-                tcp.close_quietly();
+                let (client, server) = match side {
+                    Side::Client => (tcp, first),
+                    Side::Server => (first, tcp),
+                };
+                // As long as the client's socket is there nobody connects from its address: no
+                // SYN finds the server's one without it.
+                server.close_quietly();
+                client.close_quietly();
             }
             // With a packet, as TCP does.
             Some((tcp, None)) => drop(tcp),
