@@ -16,6 +16,8 @@
  *    (CVE-2025-40064): nobody meets anybody but his server.
  * 8. A namespace whose last process dies with a live connection: the peer reads
  *    its bytes and then the end.
+ * 9. Connections between namespaces end with packets, whatever net.smc.quiet_close
+ *    says in both.
  */
 
 #include <arpa/inet.h>
@@ -411,6 +413,33 @@ static int translated(int client, int client_ns, const char *addr, int real, int
 			ret = -EDOM;
 	}
 	return ret;
+}
+
+TEST_F(identity, ends_with_packets_whatever_both_namespaces_say)
+{
+	int listener, fd[2];
+
+	if (!self->smcd || access(SMC_QUIET_CLOSE, F_OK))
+		SKIP(return, "nothing to say");
+	ASSERT_EQ(0, join(self->ns[0], self->ns[1], 9));
+	listener = listen_at(&variant->ends->server, self->ns[1], "10.9.0.2", PORT);
+	ASSERT_LE(0, listener);
+	for (int i = 0; i < 4; i++) {
+		ASSERT_EQ(0, smc_netns_enter(self->ns[1]));
+		ASSERT_EQ(0, smc_set_sysctl(SMC_QUIET_CLOSE, i & 1 ? "1" : "0"));
+		fd[0] = bound_socket(&variant->ends->client, self->ns[0], "10.9.0.1", 0);
+		ASSERT_LE(0, fd[0]);
+		ASSERT_EQ(0, smc_set_sysctl(SMC_QUIET_CLOSE, i & 2 ? "1" : "0"));
+		ASSERT_EQ(0, connect_to(fd[0], "10.9.0.2", PORT));
+		fd[1] = smc_accept(listener);
+		ASSERT_LE(0, fd[1]);
+		EXPECT_EQ(0, introduce(fd[0], fd[1], i));
+		EXPECT_EQ(0, same_mode(fd[0], self->ns[0], fd[1], self->ns[1], self->smcd));
+		smc_close_pair(fd);
+		ASSERT_EQ(0, smc_netns_enter(self->ns[0]));
+		EXPECT_EQ(i + 1, smc_count_tcp(TCP_TIME_WAIT));
+	}
+	close(listener);
 }
 
 TEST_F(identity, redirect)

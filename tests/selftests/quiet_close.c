@@ -17,6 +17,7 @@
  */
 
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -27,13 +28,6 @@
 
 #include "kselftest_harness.h"
 #include "smc_test.h"
-
-#define SETTING		"/proc/sys/net/smc/quiet_close"
-
-/* States of TCP in /proc. */
-#define ESTABLISHED	1
-#define TIME_WAIT	6
-#define LISTEN		10
 
 FIXTURE(quiet_close)
 {
@@ -60,10 +54,10 @@ FIXTURE_SETUP(quiet_close)
 	self->fd[1] = -1;
 	if (!smc_can_run(variant->ends))
 		SKIP(return, "no SMC in this kernel");
-	if (access(SETTING, F_OK))
+	if (access(SMC_QUIET_CLOSE, F_OK))
 		SKIP(return, "no quiet close in this stack");
 	ASSERT_EQ(0, smc_netns_new());
-	ASSERT_EQ(0, smc_set_sysctl(SETTING, "1"));
+	ASSERT_EQ(0, smc_set_sysctl(SMC_QUIET_CLOSE, "1"));
 	self->listener = smc_listen(variant->ends, 64, &self->addr, &self->len);
 	ASSERT_LE(0, self->listener);
 	self->rounds = smc_parameter("SMC_TEST_ROUNDS", 200);
@@ -73,28 +67,6 @@ FIXTURE_TEARDOWN(quiet_close)
 {
 	smc_close_pair(self->fd);
 	close(self->listener);
-}
-
-/* How many TCP sockets of this namespace are in @state, of all but listeners if that is 0. */
-static int count(int state)
-{
-	static const char *const tables[] = { "/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6" };
-	int sum = 0;
-
-	for (int i = 0; i < 2; i++) {
-		FILE *file = fopen(tables[i], "r");
-		char line[512];
-		unsigned int found;
-
-		if (!file)
-			continue;
-		while (fgets(line, sizeof(line), file)) {
-			if (sscanf(line, " %*d: %*[^ ] %*[^ ] %x", &found) == 1)
-				sum += state ? found == state : found != LISTEN;
-		}
-		fclose(file);
-	}
-	return sum;
 }
 
 /* How many resets TCP has sent in this namespace. */
@@ -138,10 +110,10 @@ TEST_F(quiet_close, is_off_at_first_and_for_each_namespace)
 	char text[8] = "";
 	FILE *file;
 
-	EXPECT_EQ(-EINVAL, smc_set_sysctl(SETTING, "2"));
+	EXPECT_EQ(-EINVAL, smc_set_sysctl(SMC_QUIET_CLOSE, "2"));
 	close(self->listener);
 	ASSERT_EQ(0, smc_netns_new());
-	file = fopen(SETTING, "r");
+	file = fopen(SMC_QUIET_CLOSE, "r");
 	ASSERT_NE(NULL, file);
 	ASSERT_NE(NULL, fgets(text, sizeof(text), file));
 	fclose(file);
@@ -150,7 +122,7 @@ TEST_F(quiet_close, is_off_at_first_and_for_each_namespace)
 	ASSERT_LE(0, self->listener);
 	MAKE_PAIR();
 	smc_close_pair(self->fd);
-	EXPECT_EQ(1, count(TIME_WAIT));
+	EXPECT_EQ(1, smc_count_tcp(TCP_TIME_WAIT));
 }
 
 TEST_F(quiet_close, leaves_nothing_behind)
@@ -162,7 +134,7 @@ TEST_F(quiet_close, leaves_nothing_behind)
 		ASSERT_EQ(0, smc_recv_eof(self->fd[!(i & 1)]));
 		smc_close_pair(self->fd);
 	}
-	EXPECT_EQ(0, count(0));
+	EXPECT_EQ(0, smc_count_tcp(0));
 	EXPECT_EQ(0, resets());
 }
 
@@ -178,7 +150,7 @@ TEST_F(quiet_close, tells_the_peer_all_the_same)
 		fd = self->fd[!end];
 		ASSERT_EQ(0, smc_send_all(self->fd[end], 7, 0, 5000, 5000));
 		close_end(self->fd, end);
-		EXPECT_EQ(2, count(ESTABLISHED));
+		EXPECT_EQ(2, smc_count_tcp(TCP_ESTABLISHED));
 		EXPECT_EQ(POLLIN | POLLRDHUP, smc_poll(fd, POLLIN | POLLRDHUP, 0));
 		EXPECT_EQ(0, smc_recv_all(fd, 7, 0, 5000, 5000));
 		EXPECT_EQ(0, smc_recv_eof(fd));
@@ -187,7 +159,7 @@ TEST_F(quiet_close, tells_the_peer_all_the_same)
 		EXPECT_EQ(-1, send(fd, "", 1, 0));
 		EXPECT_EQ(EPIPE, errno);
 		smc_close_pair(self->fd);
-		EXPECT_EQ(0, count(0));
+		EXPECT_EQ(0, smc_count_tcp(0));
 	}
 	EXPECT_EQ(0, resets());
 }
@@ -202,8 +174,8 @@ TEST_F(quiet_close, half_closed_connections_end_with_packets)
 	close_end(self->fd, 1);
 	ASSERT_EQ(0, smc_recv_eof(self->fd[0]));
 	close_end(self->fd, 0);
-	EXPECT_EQ(1, count(TIME_WAIT));
-	EXPECT_EQ(1, count(0));
+	EXPECT_EQ(1, smc_count_tcp(TCP_TIME_WAIT));
+	EXPECT_EQ(1, smc_count_tcp(0));
 }
 
 TEST_F(quiet_close, half_close_of_whoever_is_left)
@@ -213,7 +185,7 @@ TEST_F(quiet_close, half_close_of_whoever_is_left)
 	ASSERT_EQ(0, smc_recv_eof(self->fd[1]));
 	EXPECT_EQ(0, shutdown(self->fd[1], SHUT_WR));
 	close_end(self->fd, 1);
-	EXPECT_EQ(0, count(0));
+	EXPECT_EQ(0, smc_count_tcp(0));
 	EXPECT_EQ(0, resets());
 }
 
@@ -228,7 +200,7 @@ TEST_F(quiet_close, unread_data_is_a_reset)
 	EXPECT_EQ(-1, recv(self->fd[0], &byte, 1, 0));
 	EXPECT_EQ(ECONNRESET, errno);
 	close_end(self->fd, 0);
-	EXPECT_EQ(0, count(0));
+	EXPECT_EQ(0, smc_count_tcp(0));
 	EXPECT_EQ(1, resets());
 }
 
@@ -238,7 +210,7 @@ TEST_F(quiet_close, unread_data_of_whoever_is_left)
 	ASSERT_EQ(1, send(self->fd[0], "", 1, 0));
 	close_end(self->fd, 0);
 	close_end(self->fd, 1);
-	EXPECT_EQ(0, count(0));
+	EXPECT_EQ(0, smc_count_tcp(0));
 	EXPECT_EQ(0, resets());
 }
 
@@ -260,7 +232,7 @@ TEST_F(quiet_close, addresses_can_be_used_at_once)
 		ASSERT_EQ(0, smc_exchange(self->fd[0], self->fd[1], i));
 		smc_close_pair(self->fd);
 	}
-	EXPECT_EQ(0, count(0));
+	EXPECT_EQ(0, smc_count_tcp(0));
 }
 
 static void *close_it(void *arg)
@@ -281,7 +253,7 @@ TEST_F(quiet_close, both_ends_at_once)
 	}
 	self->fd[0] = -1;
 	self->fd[1] = -1;
-	EXPECT_EQ(0, count(0));
+	EXPECT_EQ(0, smc_count_tcp(0));
 	EXPECT_EQ(0, resets());
 }
 
@@ -304,7 +276,7 @@ TEST_F(quiet_close, ends_of_processes_that_are_killed)
 		ASSERT_EQ(child, waitpid(child, &status, 0));
 		ASSERT_EQ(0, smc_recv_eof(self->fd[!end]));
 		smc_close_pair(self->fd);
-		EXPECT_EQ(0, count(0));
+		EXPECT_EQ(0, smc_count_tcp(0));
 	}
 	EXPECT_EQ(0, resets());
 }

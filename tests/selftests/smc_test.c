@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <net/if.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -467,6 +468,29 @@ int smc_netns_enter(int ns)
 }
 
 /* Writes @text to the file of a sysctl, mostly one of the caller's namespace. */
+int smc_count_tcp(unsigned int state)
+{
+	static const char *const tables[] = {
+		"/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"
+	};
+	int sum = 0;
+
+	for (int i = 0; i < 2; i++) {
+		FILE *file = fopen(tables[i], "r");
+		unsigned int found;
+		char line[512];
+
+		if (!file)
+			continue;
+		while (fgets(line, sizeof(line), file)) {
+			if (sscanf(line, " %*d: %*[^ ] %*[^ ] %x", &found) == 1)
+				sum += state ? found == state : found != TCP_LISTEN;
+		}
+		fclose(file);
+	}
+	return sum;
+}
+
 int smc_set_sysctl(const char *path, const char *text)
 {
 	int ret, fd = open(path, O_WRONLY);

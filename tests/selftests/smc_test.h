@@ -171,6 +171,12 @@ int smc_wait_process_asleep(pid_t pid);
 /* A number from the environment, so that a runner can ask for longer runs. */
 long smc_parameter(const char *name, long otherwise);
 
+/* How many TCP sockets of this namespace are in @state, of all but listeners if that is 0. */
+int smc_count_tcp(unsigned int state);
+
+/* Whether connections end without a packet. */
+#define SMC_QUIET_CLOSE	"/proc/sys/net/smc/quiet_close"
+
 /* Network namespaces. */
 int smc_netns_new(void);
 int smc_netns_open(void);
