@@ -3,11 +3,15 @@
 """The table of scripts/profile: instructions of one operation by module and by function."""
 
 import argparse
+import array
 import bisect
 import collections
+import statistics
 import subprocess
+import sys
 
 USER_END = 1 << 47
+PARTS = 5
 
 
 def symbols(path):
@@ -28,14 +32,47 @@ def readable(names):
     return dict(zip(names, text.splitlines()))
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--lines", type=int, default=60)
-    parser.add_argument("raw")
-    parser.add_argument("prefix")
-    args = parser.parse_args()
+def calls_of(trace, entry, addresses):
+    """The instructions of every call of the function at `entry`, with all that ran until it came back."""
+    steps = array.array("Q")
+    with open(trace, "rb") as file:
+        steps.frombytes(file.read())
+    found = []
+    count = before = None
+    caller = (0, 0)
+    for address, instructions in zip(steps[::2], steps[1::2]):
+        if count is None:
+            # Whoever ran last has called it, and is where it comes back to.
+            if address == entry and before is not None:
+                place = bisect.bisect_right(addresses, before)
+                caller = (addresses[place - 1], addresses[place])
+                count = instructions
+        elif caller[0] <= address < caller[1]:
+            found.append(count)
+            count = None
+        else:
+            count += instructions
+        before = address
+    return found
 
-    addresses, names = symbols(args.prefix + ".symbols")
+
+def report_calls(function, trace, prefix, addresses, names):
+    spelled = readable([name for _, name in names])
+    entries = [address for address, (_, name) in zip(addresses, names) if spelled[name] == function]
+    if len(entries) != 1:
+        sys.exit(f"profile: {len(entries)} functions are named {function}")
+    found = calls_of(trace, entries[0], addresses)
+    if len(found) < PARTS:
+        sys.exit(f"profile: {len(found)} calls of {function} seen")
+    print(f"{function}: {statistics.median(found):.0f} instructions a call, with all it calls "
+          f"(median of {len(found)}, {min(found)} to {max(found)})")
+    size = len(found) // PARTS
+    with open(prefix + ".calls", "w", encoding="ascii") as file:
+        for part in range(PARTS):
+            file.write(f"{statistics.median(found[part * size:(part + 1) * size]):.0f}\n")
+
+
+def report_functions(args, addresses, names):
     entries = set(addresses)
     functions = collections.Counter()
     calls = collections.Counter()
@@ -70,6 +107,21 @@ def main():
     for place, count in functions.most_common(args.lines):
         print(f"{count / operations:12.1f} {100 * count / total:5.1f} % {calls[place] / operations:8.2f}  "
               f"{place[0]}: {spelled[place[1]]}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--lines", type=int, default=60)
+    parser.add_argument("--calls", help="a function")
+    parser.add_argument("raw", help="with --calls the trace")
+    parser.add_argument("prefix")
+    args = parser.parse_args()
+
+    addresses, names = symbols(args.prefix + ".symbols")
+    if args.calls:
+        report_calls(args.calls, args.raw, args.prefix, addresses, names)
+    else:
+        report_functions(args, addresses, names)
 
 
 main()

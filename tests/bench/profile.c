@@ -2,10 +2,12 @@
 /*
  * profile.so - counts what a guest of QEMU executes between two marks.
  *
- *	-plugin file=profile.so,out=FILE
+ *	-plugin file=profile.so,out=FILE[,trace=FILE]
  *
  * Each line of FILE is one block of code: its address, how many instructions it
- * has, how often it ran while counting. bench.c sets the marks (see mark.h).
+ * has, how often it ran while counting. The trace are the first blocks that ran,
+ * one after the other: the address and the number of instructions of each, in
+ * 64 bits. bench.c sets the marks (see mark.h).
  * For machines with one processor, whose instructions are counted (icount).
  */
 
@@ -36,6 +38,11 @@ static struct block *table[BUCKETS];
 static bool counting;
 static const char *path;
 
+/* Some hundred connections. */
+#define TRACE_MAX (4 << 20)
+static FILE *trace;
+static size_t traced;
+
 static struct block *find(uint64_t address, uint64_t instructions)
 {
 	struct block **bucket = &table[(address * 0x9e3779b97f4a7c15) >> 46];
@@ -60,7 +67,16 @@ static void executed(unsigned int processor, void *data)
 	struct block *block = data;
 
 	(void)processor;
-	block->runs += counting;
+	if (!counting)
+		return;
+	block->runs++;
+	if (trace && traced < TRACE_MAX) {
+		uint64_t step[] = { block->address, block->instructions };
+
+		if (fwrite(step, sizeof(step), 1, trace) != 1)
+			abort();
+		traced++;
+	}
 }
 
 static void begin(unsigned int processor, void *data)
@@ -116,19 +132,31 @@ static void finish(uint64_t id, void *data)
 					block->address, block->instructions, block->runs);
 		}
 	}
-	if (fclose(file))
+	if (fclose(file) || (trace && fclose(trace)))
 		abort();
 }
 
 EXPORT int qemu_plugin_install(uint64_t id, const struct qemu_info *info, int argc, char **argv)
 {
+	int i;
+
 	(void)info;
-	if (argc != 1 || strncmp(argv[0], "out=", 4)) {
-		fprintf(stderr, "profile: one argument, out=FILE\n");
+	for (i = 0; i < argc; i++) {
+		if (!strncmp(argv[i], "out=", 4))
+			path = strdup(argv[i] + 4);
+		if (!strncmp(argv[i], "trace=", 6)) {
+			trace = fopen(argv[i] + 6, "w");
+			if (!trace) {
+				perror(argv[i]);
+				return 1;
+			}
+		}
+	}
+	if (!path) {
+		fprintf(stderr, "profile: out=FILE is missing\n");
 		return 1;
 	}
-	path = strdup(argv[0] + 4);
 	qemu_plugin_register_vcpu_tb_trans_cb(id, translated);
 	qemu_plugin_register_atexit_cb(id, finish, NULL);
-	return path ? 0 : 1;
+	return 0;
 }
