@@ -140,13 +140,13 @@ class Nginx(Load):
 class Redis(Load):
     unit = "requests/s"
 
-    def __init__(self, name, seconds, command, clients=8, pipeline=1):
+    def __init__(self, name, seconds, command, clients=8, pipeline=1, requests=3000):
         super().__init__(name, seconds)
         self.command = command
         self.clients = clients
         self.pipeline = pipeline
-        # The number that fills the time is found in the first round.
-        self.requests = 3000
+        # Of the first round, which finds the number that fills the time.
+        self.requests = requests
 
     def server(self):
         return ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
