@@ -67,19 +67,27 @@ def table(rows):
 
 
 def draw(rows, path):
+    """One bar for each column that a row has."""
     rows = [row for row in rows if gain(row, "smc_lo")]
-    others = [column for column in COLUMNS if column != "tcp"]
-    height = 0.8 / len(others)
-    figure, axes = plt.subplots(figsize=(8, 0.62 * len(rows) + 1.4))
-    for index, column in enumerate(others):
-        places = [number_ + (index - (len(others) - 1) / 2) * height for number_ in range(len(rows))]
-        values = [gain(row, column) or 0 for row in rows]
+    middles, bars, place = [], {column: [] for column in COLUMNS if column != "tcp"}, 0
+    for row in rows:
+        first = place
+        for column, found in bars.items():
+            value = gain(row, column)
+            if value:
+                found.append((place, value))
+                place += 1
+        middles.append((first + place - 1) / 2)
+        place += 0.8                                 # between two rows
+    figure, axes = plt.subplots(figsize=(8, 0.16 * place + 1))
+    for column, found in bars.items():
         title, color = COLUMNS[column]
-        bars = axes.barh(places, values, height=height, color=color, label=title)
-        axes.bar_label(bars, labels=[f"{value:.2f}" if value else "" for value in values], padding=3,
-                       color=INK, fontsize=7)
-    axes.set_yticks(range(len(rows)), [row["name"] for row in rows])
-    axes.axvline(1, color=INK, linewidth=1)
+        drawn = axes.barh([at for at, _ in found], [value for _, value in found], height=1, color=color,
+                          label=title)
+        axes.bar_label(drawn, labels=[f"{value:.2f}" for _, value in found], padding=3, color=INK, fontsize=7)
+    axes.set_yticks(middles, [row["name"] for row in rows])
+    axes.margins(y=0.01)
+    axes.axvline(1, color=INK, linewidth=1, zorder=0)
     axes.invert_yaxis()
     axes.set_title("Times better than TCP loopback (TCP = 1)", color=INK, fontsize=11)
     axes.tick_params(colors=INK)
